@@ -1,0 +1,43 @@
+"""Errors that a person or a state machine acts on: the class name is what `Catch` and the API see.
+
+Every message names the cause and the fix, and never an e-mail address.
+"""
+
+from __future__ import annotations
+
+
+class CarillonError(Exception):
+    """A refusal that Carillon explains. ``code`` is the class name: it goes into the campaign's ``error``."""
+
+    @property
+    def code(self) -> str:
+        """The name that state machines catch and the campaign record shows."""
+        return type(self).__name__
+
+
+class CampaignNotFound(CarillonError):
+    """No such campaign."""
+
+
+class CampaignStateConflict(CarillonError):
+    """The campaign's state or generation is not what this step expects: someone else decided."""
+
+
+class ListRejected(CarillonError):
+    """The list cannot be used at all; nothing was enrolled."""
+
+
+class TemplateRejected(CarillonError):
+    """A template cannot be used: missing, unparsable, or a placeholder that no column fills."""
+
+
+class IdentityNotVerified(CarillonError):
+    """SES would refuse the From address."""
+
+
+class PlanRefused(CarillonError):
+    """The spec gives no slot to some recipient (for example a pace of nothing), or a zone is unknown."""
+
+
+class FanOutBroken(CarillonError):
+    """Schedules could not be created, beyond what single refusals explain."""
