@@ -7,8 +7,8 @@ Keys in DynamoDB are built in `carillon.keys`.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
@@ -50,9 +50,9 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-def instant(moment: datetime) -> str:
+def instant(moment: dt.datetime) -> str:
     """``moment`` (aware) as ``2026-11-29T08:30:00Z``: UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # What a person writes
@@ -75,8 +75,8 @@ class LocalTime(Shape):
     """A date and wall time in each recipient's own zone; ``time_column`` may give the time (HH:MM) instead."""
 
     kind: Literal["local_time"]
-    date: date
-    time: time | None = None
+    date: dt.date
+    time: dt.time | None = None
     time_column: ColumnName | None = None
 
     @model_validator(mode="after")
@@ -111,8 +111,8 @@ class ListSpec(Shape):
 class Window(Shape):
     """A stretch of the day, wall time of the pace's zone; ``end`` is exclusive and may be 24:00 as 00:00."""
 
-    start: time
-    end: time
+    start: dt.time
+    end: dt.time
 
 
 class CampaignPace(Shape):
@@ -121,7 +121,7 @@ class CampaignPace(Shape):
     per_day: Annotated[int, Field(ge=1, le=10_000_000)] = 20
     weekdays: Annotated[tuple[Annotated[int, Field(ge=1, le=7)], ...], Field(min_length=1)] = (1, 2, 3, 4, 5)
     """ISO: Monday is 1."""
-    windows: Annotated[tuple[Window, ...], Field(min_length=1)] = (Window(start=time(9), end=time(17)),)
+    windows: Annotated[tuple[Window, ...], Field(min_length=1)] = (Window(start=dt.time(9), end=dt.time(17)),)
     timezone: ZoneName = "Europe/Berlin"
 
 

@@ -1,0 +1,59 @@
+"""What a person writes is refused with the field and the fix, or means one thing."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from carillon.shapes import CampaignSpec
+
+GOOD = {
+    "name": "Spring",
+    "from": "Ringer <ringer@news.example.com>",
+    "topic": "news",
+    "steps": [{"template": "spring.html", "subject": "Hello {{ first_name }}", "rule": {"kind": "asap"}}],
+}
+
+
+def spec(**changes):
+    return CampaignSpec.model_validate({**GOOD, **changes})
+
+
+def step(**changes):
+    return [{**GOOD["steps"][0], **changes}]
+
+
+def test_a_spec_survives_being_written_and_read():
+    """What is stored in the Campaigns table reads back as the same spec."""
+    original = spec(not_after="2026-12-24T12:00:00+01:00", pace={"per_day": 500})
+    assert CampaignSpec.model_validate_json(original.model_dump_json(by_alias=True)) == original
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "says"),
+    [
+        ({"surprise": 1}, "surprise", "Extra inputs"),
+        ({"steps": []}, "steps", "at least 1"),
+        ({"steps": step(subject="Hi\r\nBcc: all@example.com")}, "subject", "one line"),
+        ({"from": "a@example.com\nBcc: b@example.com"}, "from", "one line"),
+        ({"name": "x\x00y"}, "name", "one line"),
+        ({"topic": "spring news"}, "topic", "pattern"),
+        ({"steps": step(template="../secret")}, "template", "pattern"),
+        ({"steps": step(rule={"kind": "at", "at": "2026-12-24T12:00:00"})}, "at", "timezone"),
+        ({"steps": step(rule={"kind": "local_time", "date": "2026-12-24"})}, "rule", "either time or time_column"),
+        ({"steps": step(rule={"kind": "local_time", "date": "2026-12-24", "time": "09:00+01:00"})}, "rule", "offset"),
+        ({"list": {"fallback_timezone": "CET+1"}}, "fallback_timezone", "IANA"),
+        ({"list": {"fallback_timezone": "Mars/Phobos"}}, "fallback_timezone", "IANA"),
+        ({"pace": {"per_day": 0}}, "per_day", "greater than or equal to 1"),
+        ({"pace": {"per_day": -5}}, "per_day", "greater than or equal to 1"),
+        ({"pace": {"weekdays": [0]}}, "weekdays", "greater than or equal to 1"),
+        ({"pace": {"windows": []}}, "windows", "at least 1"),
+        ({"route": "direct"}, "route", "guarded"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_fix(changes, where, says):
+    """The error says which field and what would be right; nothing is silently dropped or mended."""
+    with pytest.raises(ValidationError) as refused:
+        spec(**changes)
+    errors = refused.value.errors()
+    assert any(where in map(str, e["loc"]) and says in e["msg"] for e in errors), errors
