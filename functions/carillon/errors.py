@@ -5,6 +5,11 @@ Every message names the cause and the fix, and never an e-mail address.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from carillon.shapes import Campaign
+
 
 class CarillonError(Exception):
     """A refusal that Carillon explains. ``code`` is the class name: it goes into the campaign's ``error``."""
@@ -20,7 +25,14 @@ class CampaignNotFound(CarillonError):
 
 
 class CampaignStateConflict(CarillonError):
-    """The campaign's state or generation is not what this step expects: someone else decided."""
+    """The campaign's state or generation is not what this step expects: someone else decided.
+
+    ``found`` is the campaign as it was when the condition failed.
+    """
+
+    def __init__(self, message: str, found: Campaign | None = None) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 class ListRejected(CarillonError):
