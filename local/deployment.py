@@ -1,0 +1,161 @@
+"""The real stack on the local cloud: ``sam build`` and ``sam deploy``, as one would do it on AWS."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import requests
+
+ROOT = Path(__file__).resolve().parents[1]
+STACK = "carillon-demo"
+SETTLED = frozenset({"dispatching", "completed", "cancelled", "aborted", "failed"})
+"""States in which no machine is at work on a campaign."""
+
+
+class DeploymentFailed(Exception):
+    """``sam`` ended with an error; the message is what it printed."""
+
+
+class Deployment:
+    """A deployed stack and its operator's ways in.
+
+    ``environment`` holds the operator's keys and ``AWS_ENDPOINT_URL`` (`local.cloud.Cloud.operator_environment`).
+    """
+
+    def __init__(self, environment: Mapping[str, str], build_directory: Path) -> None:
+        self._environment = dict(environment)
+        self._build = build_directory
+        self.endpoint = environment["AWS_ENDPOINT_URL"]
+        self._session = boto3.session.Session(
+            aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+            region_name=environment["AWS_DEFAULT_REGION"],
+        )
+
+    def build(self) -> None:
+        """``sam build`` into the build directory; what has not changed is taken from its cache."""
+        self._sam("build", "--build-dir", str(self._build), "--cache-dir", str(self._build.parent / "cache"))
+
+    def deploy(self) -> None:
+        """``sam deploy`` what was built."""
+        self._sam("deploy", "--template-file", str(self._build / "template.yaml"), "--stack-name", STACK)
+        stack = self.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"][0]
+        self.outputs: dict[str, str] = {o["OutputKey"]: o["OutputValue"] for o in stack["Outputs"]}
+
+    def client(self, service: str) -> Any:
+        """A boto3 client with the operator's keys."""
+        return self._session.client(service, endpoint_url=self.endpoint)  # type: ignore[call-overload]  # the name is a variable
+
+    @property
+    def api(self) -> Api:
+        """The HTTP API, with the token that the stack made for itself."""
+        secret = self.client("secretsmanager").get_secret_value(SecretId=self.outputs["ApiTokenSecret"])
+        host = urlsplit(self.outputs["ApiUrl"]).hostname or ""
+        base = f"{self.endpoint}/_aws/execute-api/{host.split('.')[0]}/$default"
+        return Api(base, secret["SecretString"])
+
+    def rows(self, campaign_id: str) -> Iterator[dict[str, Any]]:
+        """Every task row of a campaign, read from the table itself."""
+        tables: Any = self._session.resource("dynamodb", endpoint_url=self.endpoint)
+        table = tables.Table(self.outputs["TasksTable"])
+        start: dict[str, Any] = {}
+        while True:
+            page = table.scan(ConsistentRead=True, **start)
+            yield from (row for row in page["Items"] if row["pk"].split("#")[0] == campaign_id)
+            if "LastEvaluatedKey" not in page:
+                return
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def invoke(self, function_output: str, event: Mapping[str, Any]) -> Any:
+        """Invoke a function by the name of the output that holds its name."""
+        answer = self.client("lambda").invoke(
+            FunctionName=self.outputs[function_output], Payload=json.dumps(event).encode()
+        )
+        result = json.loads(answer["Payload"].read() or b"null")
+        if "FunctionError" in answer:
+            raise RuntimeError(f"{function_output}: {result}")
+        return result
+
+    def _sam(self, verb: str, *arguments: str) -> None:
+        environment = {
+            **os.environ,
+            **self._environment,
+            "SAM_CLI_TELEMETRY": "0",
+            # `sam build` looks for python3.13 and pip on PATH.
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+        done = subprocess.run(
+            ["sam", verb, "--config-env", "local", *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise DeploymentFailed(f"sam {verb} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+
+
+class Refused(Exception):
+    """The API answered with a problem (RFC 9457)."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        super().__init__(f"{status} {problem.get('title')}: {problem.get('detail')}")
+        self.status = status
+        self.problem = problem
+
+
+class Api:
+    """The campaign API as its users call it."""
+
+    def __init__(self, base: str, token: str) -> None:
+        self.base = base
+        self._http = requests.Session()
+        self._http.headers["Authorization"] = f"Bearer {token}"
+
+    def call(self, method: str, path: str, body: Any = None, **options: Any) -> dict[str, Any]:
+        """One request; the parsed answer.
+
+        Raises:
+            Refused: any status of 400 and more.
+        """
+        answer = self._http.request(method, self.base + path, json=body, timeout=30, **options)
+        parsed: dict[str, Any] = answer.json() if answer.content else {}
+        if answer.status_code >= 400:
+            raise Refused(answer.status_code, parsed)
+        return parsed
+
+    def create(self, spec: Mapping[str, Any]) -> str:
+        """Create a campaign; its id."""
+        return str(self.call("POST", "/campaigns", dict(spec))["campaign_id"])
+
+    def upload(self, campaign_id: str, content: bytes, template: str | None = None) -> None:
+        """Send the list (or a template) to S3 by a presigned link; nothing of it passes through the API."""
+        what = {"kind": "list"} if template is None else {"kind": "template", "name": template}
+        link = self.call("POST", f"/campaigns/{campaign_id}/uploads", what)
+        answer = requests.post(link["url"], data=link["fields"], files={"file": content}, timeout=60)
+        answer.raise_for_status()
+
+    def get(self, campaign_id: str) -> dict[str, Any]:
+        """The campaign as it stands."""
+        return self.call("GET", f"/campaigns/{campaign_id}")
+
+    def wait(self, campaign_id: str, *states: str, seconds: float = 120) -> dict[str, Any]:
+        """Ask until the campaign is in one of ``states`` (default: any in which no machine is at work)."""
+        deadline = time.monotonic() + seconds
+        while True:
+            campaign = self.get(campaign_id)
+            if campaign["state"] in (states or SETTLED):
+                return campaign
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{campaign_id} is {campaign['state']} after {seconds} s, not {states or SETTLED}")
+            time.sleep(0.2)
