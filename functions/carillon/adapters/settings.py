@@ -1,0 +1,186 @@
+"""The item ``pace`` of the Settings table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from boto3.dynamodb.types import TypeDeserializer
+from botocore.exceptions import ClientError
+
+from carillon.pace import Grant, Pace, Refusal, Refused, Reservation, hour_key, reserve
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_KEY = {"name": {"S": "pace"}}
+_SETTINGS = ("rate_per_second", "daily_cap", "warm_up", "paused", "max_24_hour_send")
+"""What a reservation is conditioned on: a change by anybody makes it fail, and the next attempt obeys."""
+_ATTEMPTS = 12
+"""Each failed attempt hands back the newest item, so more than a few mean that somebody is changing settings."""
+
+type Item = Mapping[str, Any]
+"""An item in DynamoDB's JSON."""
+
+
+class PaceTable:
+    """`carillon.pace.PaceSettings` on DynamoDB. Keeps the item as last seen: a warm sender reserves without a read."""
+
+    def __init__(self, client: DynamoDBClient, table: str, zone: ZoneInfo, clock: Callable[[], datetime]) -> None:
+        self._client = client
+        self._table = table
+        self._zone = zone
+        self._clock = clock
+        self._seen: tuple[str, Item] | None = None
+        """The item, and the hour in which it was seen: a counter of an hour gone by is final only then."""
+
+    def read(self) -> Pace:
+        """The item, consistently; the defaults where it is missing or incomplete."""
+        return _parse(self._client.get_item(TableName=self._table, Key=_KEY, ConsistentRead=True).get("Item", {}))
+
+    def record_quota(self, max_24_hour_send: int) -> None:
+        """Note SES's Max24HourSend for the senders, which have no time to ask for it."""
+        self._client.update_item(
+            TableName=self._table,
+            Key=_KEY,
+            UpdateExpression="SET max_24_hour_send = :quota",
+            ExpressionAttributeValues={":quota": {"N": str(max_24_hour_send)}},
+        )
+
+    def reserve(self, wanted: int, *, lead_us: int, last_send_us: int) -> Grant | Refused:
+        """See `carillon.pace.reserve`. A refusal always rests on the item as it is now, never on what was seen before.
+
+        One write in a warm sender; one more for each time that others or new settings came between.
+        """
+        fresh = False
+        for _ in range(_ATTEMPTS):
+            now = self._clock()
+            if self._seen is None or self._seen[0] != hour_key(now):
+                self._look(now)
+                fresh = True
+            assert self._seen is not None
+            item = self._seen[1]
+            plan = reserve(_parse(item), wanted, now, self._zone, lead_us=lead_us, last_send_us=last_send_us)
+            if isinstance(plan, Refused):
+                if fresh:
+                    return plan
+                self._seen = None
+                continue
+            start_us = self._write(plan, item, now)
+            if start_us is not None:
+                return Grant(start_us, plan.interval_us, plan.count, plan.hour)
+            fresh = True
+        return Refused(Refusal.BUSY)
+
+    def give_back(self, hour: str, count: int) -> None:
+        """See `carillon.pace.PaceSettings.give_back`."""
+        self._client.update_item(
+            TableName=self._table,
+            Key=_KEY,
+            UpdateExpression="SET hours.#hour = hours.#hour - :count",
+            ConditionExpression="hours.#hour >= :count",
+            ExpressionAttributeNames={"#hour": hour},
+            ExpressionAttributeValues={":count": {"N": str(count)}},
+        )
+        self._seen = None
+
+    def _look(self, now: datetime) -> None:
+        """See the item; make it, or what it lacks, where an operator has written only some settings."""
+        item = self._client.get_item(TableName=self._table, Key=_KEY, ConsistentRead=True).get("Item", {})
+        if not {"rate_per_second", "daily_cap", "next_free", "hours"} <= item.keys():
+            defaults = Pace()
+            item = self._client.update_item(
+                TableName=self._table,
+                Key=_KEY,
+                UpdateExpression=(
+                    "SET rate_per_second = if_not_exists(rate_per_second, :rate),"
+                    " daily_cap = if_not_exists(daily_cap, :cap),"
+                    " next_free = if_not_exists(next_free, :zero), #hours = if_not_exists(#hours, :none)"
+                ),
+                ExpressionAttributeNames={"#hours": "hours"},
+                ExpressionAttributeValues={
+                    ":rate": {"N": str(defaults.rate_per_second)},
+                    ":cap": {"N": str(defaults.daily_cap)},
+                    ":zero": {"N": "0"},
+                    ":none": {"M": {}},
+                },
+                ReturnValues="ALL_NEW",
+            )["Attributes"]
+        self._seen = (hour_key(now), item)
+
+    def _write(self, plan: Reservation, item: Item, now: datetime) -> int | None:
+        """Where the slots start, or None: the item has changed, and is seen anew."""
+        values: dict[str, Any] = {
+            ":earliest": _milliseconds(plan.earliest_us),
+            ":count": {"N": str(plan.count)},
+            ":most": {"N": str(plan.hour_most)},
+            ":nothing": {"N": "0"},
+        }
+        conditions = ["(attribute_not_exists(hours.#hour) OR hours.#hour <= :most)"]
+        for name in _SETTINGS:
+            if name in item:
+                values[f":{name}"] = item[name]
+                conditions.append(f"{name} = :{name}")
+            else:
+                conditions.append(f"attribute_not_exists({name})")
+        counted = item["hours"]["M"]
+        if plan.previous_hour in counted:
+            values[":before"] = counted[plan.previous_hour]
+            conditions.append("hours.#before = :before")
+        else:
+            conditions.append("attribute_not_exists(hours.#before)")
+        follows = _microseconds(item["next_free"]) >= plan.earliest_us
+        if follows:
+            values[":latest"] = _milliseconds(plan.latest_us)
+            values[":advance"] = _milliseconds(plan.advance_us)
+            conditions.append("next_free BETWEEN :earliest AND :latest")
+            free = "next_free + :advance"
+        else:
+            values[":free"] = _milliseconds(plan.earliest_us + plan.advance_us)
+            conditions.append("next_free < :earliest")
+            free = ":free"
+        names = {"#hour": plan.hour, "#before": plan.previous_hour}
+        names |= {f"#old{n}": hour for n, hour in enumerate(plan.forget)}
+        forget = "".join(f"{',' if n else ' REMOVE'} hours.#old{n}" for n in range(len(plan.forget)))
+        try:
+            before = self._client.update_item(
+                TableName=self._table,
+                Key=_KEY,
+                UpdateExpression=(
+                    f"SET next_free = {free}, hours.#hour = if_not_exists(hours.#hour, :nothing) + :count{forget}"
+                ),
+                ConditionExpression=" AND ".join(conditions),
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues=values,
+                ReturnValues="ALL_OLD",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )["Attributes"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
+            newest = error.response.get("Item")
+            self._seen = (hour_key(now), newest) if newest and "hours" in newest else None
+            return None
+        start_us = _microseconds(before["next_free"]) if follows else plan.earliest_us
+        hours = {hour: n for hour, n in before["hours"]["M"].items() if hour not in plan.forget}
+        hours[plan.hour] = {"N": str(int(hours.get(plan.hour, {"N": "0"})["N"]) + plan.count)}
+        after = before | {"next_free": _milliseconds(start_us + plan.advance_us), "hours": {"M": hours}}
+        self._seen = (hour_key(now), after)
+        return start_us
+
+
+def _parse(item: Item) -> Pace:
+    plain = TypeDeserializer()
+    return Pace.model_validate({name: plain.deserialize(value) for name, value in item.items()})
+
+
+def _milliseconds(us: int) -> dict[str, str]:
+    """Microseconds as DynamoDB's number of milliseconds, exactly."""
+    return {"N": str(Decimal(us) / 1000)}
+
+
+def _microseconds(milliseconds: Mapping[str, Any]) -> int:
+    return int(Decimal(milliseconds["N"]) * 1000)
