@@ -116,9 +116,7 @@ class Contract:
         """The compiled check of ``shape``; shapes may contain themselves, so it is looked up by name."""
         if (found := self._checks.get(shape.name)) is None:
             # A reference that is resolved when first called breaks the cycle.
-            self._checks[shape.name] = lambda value, path, broken: self._checks[shape.name](
-                value, path, broken
-            )
+            self._checks[shape.name] = lambda value, path, broken: self._checks[shape.name](value, path, broken)
             found = self._checks[shape.name] = _COMPILERS.get(shape.type_name, _compile_opaque)(self, shape)
         return found
 
@@ -163,9 +161,7 @@ class Contract:
             if value is not None:
                 # An unknown member keeps its name, for the check to refuse.
                 member = in_body.get(wire, wire)
-                params[member] = (
-                    self._read(shape.members[member], value) if member in shape.members else value
-                )
+                params[member] = self._read(shape.members[member], value) if member in shape.members else value
         return name, params
 
     def answer(self, operation: str, output: Mapping[str, Any]) -> Answer:
@@ -205,9 +201,7 @@ class Contract:
             # The longest literal first: /schedule-groups/{Name} before anything with more labels.
             operations = [self.model.operation_model(name) for name in self.model.operation_names]
             operations.sort(key=lambda op: len(re.sub(r"{[^}]*}", "", op.http["requestUri"])), reverse=True)
-            self._routes = [
-                (op.http["method"], _route_pattern(op.http["requestUri"]), op.name) for op in operations
-            ]
+            self._routes = [(op.http["method"], _route_pattern(op.http["requestUri"]), op.name) for op in operations]
         for verb, pattern, name in self._routes:
             if verb == method and (match := pattern.fullmatch(path)):
                 required = parse_qs(self.model.operation_model(name).http["requestUri"].partition("?")[2])

@@ -23,12 +23,15 @@ class AwsError(Exception):
 class Caller(Protocol):
     """Calls one AWS operation as a role, wherever in the local cloud the service lives."""
 
-    def call(self, service: str, operation: str, params: Mapping[str, Any], role_arn: str) -> dict[str, Any]:
+    def call(
+        self, service: str, operation: str, params: Mapping[str, Any], role_arn: str, source_arn: str = ""
+    ) -> dict[str, Any]:
         """Call ``operation`` (botocore spelling, e.g. ``CreateSchedule``) of ``service``
         (botocore's name, e.g. ``scheduler``, ``dynamodb``, ``lambda``).
 
         ``params`` are the operation's members in the service model's own spelling; the answer is what
         boto3 would return, without ``ResponseMetadata``; blobs are bytes. The role's policies are evaluated.
+        ``source_arn`` is what an ``aws:SourceArn`` condition in the role's trust policy sees.
 
         Raises:
             AwsError: what the service (or IAM: ``AccessDeniedException``) answers.

@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from local import identity
+from local.clock import Clock
 from local.contract import Answer, contract
+from local.ministack import private
 from local.ports import AwsError
 
 log = logging.getLogger(__name__)
+
+EXPECTED_VERSION = "1.5.33"
 
 
 class Service(Protocol):
@@ -93,3 +98,92 @@ class Facade:
     ) -> Answer:
         answer: Answer = await self._original.handle_request(method, path, headers, body, query)
         return answer
+
+
+_originals: dict[tuple[str, str], Any] = {}
+
+
+def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:
+    """Put ``make(original)`` in the place of MiniStack's ``module.name``.
+
+    Always made from MiniStack's own, however often a cloud is started in one process.
+
+    Raises:
+        RuntimeError: MiniStack has no such name any more.
+    """
+    owner = private(module)
+    if (module, name) not in _originals:
+        if not hasattr(owner, name):
+            raise RuntimeError(f"MiniStack {EXPECTED_VERSION} had ministack.{module}.{name}; this one has not")
+        _originals[module, name] = getattr(owner, name)
+    setattr(owner, name, make(_originals[module, name]))
+
+
+def put_in_front(module: str, service: Service, owned: frozenset[str] | None = None) -> None:
+    """Let ``service`` answer what reaches MiniStack's ``services.{module}`` over HTTP."""
+    private("app")._loaded_modules[module] = Facade(private(f"services.{module}"), service, owned)
+
+
+def provision(resource_type: str, handlers: Mapping[str, Callable[..., Any]]) -> None:
+    """Let CloudFormation make ``resource_type`` by our ``create``, ``update`` and ``delete``."""
+    private("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type] = dict(handlers)
+
+
+class _MovableTime:
+    """Python's ``time`` with the local cloud's clock; intervals and sleeps stay the machine's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.time = clock.time
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+def follow_clock(clock: Clock) -> None:
+    """Let queues (delay, visibility, retention), item expiry and rules' rates follow ``clock``."""
+    for module in ("services.sqs", "services.dynamodb", "services.eventbridge"):
+        replace(module, "time", lambda _: _MovableTime(clock))
+
+
+def refuse_root_keys() -> None:
+    """MiniStack lets ``test``, account numbers and its own environment's key do everything, unsigned."""
+    for module in ("core.iam_evaluator", "services.sts"):
+        replace(module, "is_root_access_key", lambda _: lambda access_key_id: False)
+
+
+def name_schedules_in_full() -> None:
+    """IAM sees a schedule's ARN with its group; MiniStack always says ``default``."""
+
+    def make(original: Callable[..., str]) -> Callable[..., str]:
+        def extract_resource_arn(
+            service: str,
+            method: str,
+            path: str,
+            headers: dict[str, str],
+            body: bytes,
+            query_params: dict[str, Any],
+            region: str,
+            account_id: str,
+        ) -> str:
+            if service == "scheduler":
+                try:
+                    operation, params = contract("scheduler").parse(method, path, headers, body, query_params)
+                except AwsError:
+                    return "*"
+                return scheduler_resource(region, account_id, operation, params)
+            return original(service, method, path, headers, body, query_params, region, account_id)
+
+        return extract_resource_arn
+
+    replace("core.iam_actions", "extract_resource_arn", make)
+
+
+def scheduler_resource(region: str, account_id: str, operation: str, params: Mapping[str, Any]) -> str:
+    """The ARN that IAM is asked about for a Scheduler operation: the service's authorization reference
+    names a schedule by group and name, lists are on ``*``."""
+    prefix = f"arn:aws:scheduler:{region}:{account_id}"
+    if operation.endswith("ScheduleGroup"):
+        return f"{prefix}:schedule-group/{params.get('Name')}"
+    if operation.endswith("Schedule"):
+        return f"{prefix}:schedule/{params.get('GroupName') or 'default'}/{params.get('Name')}"
+    return str(params.get("ResourceArn") or "*")

@@ -1,0 +1,158 @@
+"""``python -m local up | down | reset | clock advance SECONDS``: the local cloud as a process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from local.cloud import CONTROL_PATH, Cloud
+
+_START_SECONDS = 60
+_STOP_SECONDS = 30
+
+
+def main() -> int:
+    """Run one command; see ``--help``."""
+    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
+    parser.add_argument("--directory", type=Path, default=Path(".local"), help="state and files (%(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start it in the background and print its endpoint")
+    up.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    serve = commands.add_parser("serve", help="start it in the foreground")
+    serve.add_argument("--port", type=int, default=0)
+    commands.add_parser("down", help="stop it")
+    commands.add_parser("reset", help="empty it")
+    commands.add_parser("environment", help="print export lines with the operator's keys")
+    clock = commands.add_parser("clock", help="move its clock").add_subparsers(dest="move", required=True)
+    clock.add_parser("advance").add_argument("seconds", type=float)
+    for each in commands.choices.values():
+        each.add_argument("--directory", type=Path, default=argparse.SUPPRESS)
+    options = parser.parse_args()
+    directory: Path = options.directory
+    match options.command:
+        case "up":
+            return _up(directory, options.port)
+        case "serve":
+            return _serve(directory, options.port)
+        case "down":
+            return _down(directory)
+        case "reset":
+            _control(directory, "reset", {})
+        case "environment":
+            for name, value in _state(directory)["environment"].items():
+                print(f"export {name}={value}")
+        case "clock":
+            print(_control(directory, "clock/advance", {"seconds": options.seconds})["now"])
+    return 0
+
+
+def _up(directory: Path, port: int) -> int:
+    state_file = directory / "cloud.json"
+    if state_file.exists():
+        if _alive(_state(directory)["pid"]):
+            print(f"already up at {_state(directory)['endpoint']}", file=sys.stderr)
+            return 1
+        state_file.unlink()
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "cloud.log").open("ab") as log:
+        command = [sys.executable, "-m", "local", "serve", "--directory", str(directory), "--port", str(port)]
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + _START_SECONDS
+    while not state_file.exists():
+        if server.poll() is not None or time.monotonic() > deadline:
+            print(f"it did not start: see {directory / 'cloud.log'}", file=sys.stderr)
+            return 1
+        time.sleep(0.05)
+    print(_state(directory)["endpoint"])
+    return 0
+
+
+def _serve(directory: Path, port: int) -> int:
+    finished: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: finished.append(received))
+    cloud = Cloud(directory, port)
+    state = {
+        "pid": os.getpid(),
+        "endpoint": cloud.endpoint,
+        "token": cloud.token,
+        "environment": cloud.operator_environment(),
+    }
+    state_file = directory / "cloud.json"
+    fresh = state_file.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(state, file)
+    fresh.rename(state_file)
+    try:
+        while not finished:
+            signal.pause()
+    finally:
+        state_file.unlink(missing_ok=True)
+        cloud.stop()
+    return 0
+
+
+def _down(directory: Path) -> int:
+    if not (directory / "cloud.json").exists():
+        print(f"nothing is up in {directory}", file=sys.stderr)
+        return 1
+    pid = _state(directory)["pid"]
+    if _alive(pid):
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while _alive(pid):
+            if time.monotonic() > deadline:
+                print(f"process {pid} does not stop", file=sys.stderr)
+                return 1
+            time.sleep(0.05)
+    (directory / "cloud.json").unlink(missing_ok=True)
+    return 0
+
+
+def _state(directory: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = json.loads((directory / "cloud.json").read_text())
+    except FileNotFoundError:
+        raise SystemExit(f"nothing is up in {directory}") from None
+    return state
+
+
+def _alive(pid: int) -> bool:
+    """Whether ``pid`` is a process that serves a local cloud (numbers are used again)."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:
+        if Path("/proc").is_dir():
+            return False
+        listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
+        command = listed.stdout.split()
+    return b"local" in command and b"serve" in command
+
+
+def _control(directory: Path, path: str, options: dict[str, Any]) -> dict[str, Any]:
+    state = _state(directory)
+    request = urllib.request.Request(
+        state["endpoint"] + CONTROL_PATH + path,
+        data=json.dumps(options).encode(),
+        headers={"x-carillon-token": state["token"]},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer: dict[str, Any] = json.load(response)
+    except urllib.error.HTTPError as refused:
+        raise SystemExit(json.load(refused)["message"]) from None
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""One machine as an AWS account: MiniStack in this process, with our own services in front."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from local import seams
+from local.caller import RoleCaller, client_of
+from local.clock import ENVIRONMENT_VARIABLE, Clock
+from local.identity import Iam, operator_keys
+from local.ministack import private
+from local.scheduler import Scheduler
+from local.scheduler.stack import schedule_groups, schedules
+
+ACCOUNT_ID = "000000000000"
+REGION = "eu-central-1"
+HOST = "127.0.0.1"
+CONTROL_PATH = "/_carillon/"
+
+_started = threading.Lock()
+
+
+class Cloud:
+    """The local cloud, listening on 127.0.0.1 from construction until ``stop``.
+
+    MiniStack keeps its state in modules, so a process has one cloud at a time.
+
+    Args:
+        directory: where clock, mailbox and workers keep their files.
+        port: 0 takes a free one.
+    """
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        if not _started.acquire(blocking=False):
+            raise RuntimeError("this process already has a local cloud; stop it first")
+        self.directory = directory.absolute()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port = port or _free_port()
+        self.endpoint = f"http://{HOST}:{self.port}"
+        self.token = secrets.token_urlsafe(24)
+        self.clock = Clock(self.directory / "clock")
+        self._operator = operator_keys()
+        self._loop = asyncio.new_event_loop()
+        self._finished: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._serve, name="carillon-cloud", daemon=True)
+        self._environment = _Environment(
+            {
+                "AUTH": "true",
+                "BIND_HOST": HOST,
+                "GATEWAY_PORT": str(self.port),
+                "IOT_MTLS_ENABLED": "0",
+                "SFTP_ENABLED": "0",
+                "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
+                "MINISTACK_ACCOUNT_ID": ACCOUNT_ID,
+                "MINISTACK_REGION": REGION,
+                ENVIRONMENT_VARIABLE: str(self.directory / "clock"),
+            }
+        )
+        try:
+            self._assemble()
+            self._thread.start()
+            _wait_for_port(self.port)
+        except BaseException:
+            self._environment.restore()
+            _started.release()
+            raise
+
+    def _assemble(self) -> None:
+        seams.refuse_root_keys()
+        seams.name_schedules_in_full()
+        seams.follow_clock(self.clock)
+        self.iam = Iam(ACCOUNT_ID, REGION)
+        self.iam.create_operator(self._operator)
+        self._callers = {
+            name: RoleCaller(f"{name}.amazonaws.com", self.iam, self.endpoint) for name in ("scheduler", "states")
+        }
+        self.scheduler = Scheduler(self.clock, self._callers["scheduler"], self.iam, ACCOUNT_ID, REGION)
+        seams.put_in_front("scheduler", self.scheduler)
+        seams.provision("AWS::Scheduler::Schedule", schedules(self.scheduler))
+        seams.provision("AWS::Scheduler::ScheduleGroup", schedule_groups(self.scheduler))
+        for each in self._callers.values():
+            each.own(self.scheduler, lambda *call: seams.scheduler_resource(REGION, ACCOUNT_ID, *call))
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of the operator."""
+        return client_of(service, self._operator, self.endpoint, REGION)
+
+    def operator_environment(self) -> dict[str, str]:
+        """What ``sam``, the AWS CLI and boto3 need in their environment to work here."""
+        return {
+            "AWS_ACCESS_KEY_ID": self._operator.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": self._operator.secret_access_key,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            ENVIRONMENT_VARIABLE: str(self.directory / "clock"),
+        }
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock of everything here forward, and let whoever polls look at once."""
+        self.clock.advance(seconds)
+        private("core.concurrency").esm_wake.set()
+
+    def emit(self, source: str, detail_type: str, detail: dict[str, Any], resources: list[str]) -> None:
+        """Put an event of an AWS service on the default bus; rules deliver it to their targets."""
+        entry = {
+            "Source": source,
+            "DetailType": detail_type,
+            "Detail": json.dumps(detail),
+            "Resources": resources,
+            "Time": self.clock.time(),
+        }
+        private("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
+
+    def reset(self) -> None:
+        """An empty account again, with the same operator."""
+        private("app")._reset_all_state()
+        self.scheduler.reset()
+        self.iam.reset()
+        for each in self._callers.values():
+            each.reset()
+        self.iam.create_operator(self._operator)
+
+    def stop(self) -> None:
+        """Stop serving and end the workers of functions."""
+        self.scheduler.close()
+        finished = self._finished
+        if finished is not None:
+            self._loop.call_soon_threadsafe(finished.set)
+            self._thread.join(timeout=20)
+        private("app")._reset_all_state()
+        self._environment.restore()
+        _started.release()
+
+    def _serve(self) -> None:
+        from hypercorn.asyncio import serve
+        from hypercorn.config import Config
+
+        private("core.hypercorn_compat").install()
+        config = Config()
+        config.bind = [f"{HOST}:{self.port}"]
+        config.keep_alive_timeout = 75
+        config.loglevel = "WARNING"
+        config.graceful_timeout = 1
+        app: Any = _Gateway(private("app").app, self)
+
+        async def run() -> None:
+            self._finished = asyncio.Event()
+            await serve(app, config, shutdown_trigger=self._finished.wait)
+
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(run())
+        self._loop.close()
+
+
+class _Gateway:
+    """MiniStack's application with our control path before it and its unguarded administration shut."""
+
+    def __init__(self, app: Callable[..., Any], cloud: Cloud) -> None:
+        self._app = app
+        self._cloud = cloud
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(CONTROL_PATH):
+            status, answer = await self._control(scope, receive)
+            await _answer(send, status, answer)
+        elif scope["type"] == "http" and scope["path"] in ("/_ministack/reset", "/_ministack/config"):
+            await _answer(send, 404, {"message": "use python -m local"})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _control(self, scope: dict[str, Any], receive: Callable[..., Any]) -> tuple[int, dict[str, Any]]:
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        if not secrets.compare_digest(headers.get(b"x-carillon-token", b""), self._cloud.token.encode()):
+            return 403, {"message": "the token of the state file is missing"}
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        command = CONTROLS.get(scope["path"].removeprefix(CONTROL_PATH))
+        if command is None or scope["method"] != "POST":
+            return 404, {"message": f"known: POST {', '.join(sorted(CONTROLS))}"}
+        try:
+            return 200, await asyncio.to_thread(command, self._cloud, json.loads(body or b"{}"))
+        except (KeyError, TypeError, ValueError) as wrong:
+            return 400, {"message": f"{type(wrong).__name__}: {wrong}"}
+
+
+def _advance(cloud: Cloud, options: dict[str, Any]) -> dict[str, Any]:
+    cloud.advance(float(options["seconds"]))
+    return {"now": cloud.clock.now().isoformat()}
+
+
+def _reset(cloud: Cloud, options: dict[str, Any]) -> dict[str, Any]:
+    cloud.reset()
+    return {}
+
+
+def _scheduler_faults(cloud: Cloud, options: dict[str, Any]) -> dict[str, Any]:
+    cloud.scheduler.faults.set(**options)
+    return {}
+
+
+CONTROLS: dict[str, Callable[[Cloud, dict[str, Any]], dict[str, Any]]] = {
+    "clock/advance": _advance,
+    "reset": _reset,
+    "scheduler/faults": _scheduler_faults,
+}
+
+
+async def _answer(send: Callable[..., Any], status: int, document: dict[str, Any]) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(document).encode()})
+
+
+class _Environment:
+    """MiniStack reads its settings from the environment of its process, and functions inherit it."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
+
+    def restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection((HOST, port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise RuntimeError("MiniStack did not start within 30 s") from None
+            time.sleep(0.02)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
