@@ -1,0 +1,102 @@
+"""SES's events as it publishes them: one JSON document each, times in ISO 8601 with milliseconds and a Z."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+# eventType on the wire, with its name in MatchingEventTypes and the member that holds its details.
+EVENT_TYPES = {
+    "Send": ("SEND", "send"),
+    "Delivery": ("DELIVERY", "delivery"),
+    "Bounce": ("BOUNCE", "bounce"),
+    "Complaint": ("COMPLAINT", "complaint"),
+    "Reject": ("REJECT", "reject"),
+    "Open": ("OPEN", "open"),
+    "Click": ("CLICK", "click"),
+    "DeliveryDelay": ("DELIVERY_DELAY", "deliveryDelay"),
+    "Rendering Failure": ("RENDERING_FAILURE", "failure"),
+}
+# SES's developer guide: what is beyond 10 KB of headers is cut off.
+_MAX_HEADER_BYTES = 10_240
+OUTGOING_IP = "198.51.100.7"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A message that SES took, as its events describe it. ``headers`` is None when nothing was rendered."""
+
+    message_id: str
+    at: float
+    source: str
+    source_arn: str
+    account_id: str
+    destination: tuple[str, ...]
+    tags: Mapping[str, list[str]]
+    configuration_set: str | None
+    headers: tuple[tuple[str, str], ...] | None = None
+    common: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Happening:
+    """What happens to a message at ``at`` (epoch seconds): an event type and its details."""
+
+    at: float
+    event_type: str
+    message: Accepted
+    details: Mapping[str, Any]
+    # Whether another mail server was spoken to, which SES shows as ``ses:outgoing-ip``.
+    over_smtp: bool = False
+
+
+def timestamp(epoch: float) -> str:
+    """``epoch`` as SES writes it: ``2026-03-14T09:00:01.214Z``."""
+    at = datetime.fromtimestamp(epoch, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+
+
+def document(happening: Happening) -> dict[str, Any]:
+    """The event's JSON document."""
+    kind = happening.event_type
+    with_headers = kind not in ("DeliveryDelay", "Rendering Failure")
+    return {
+        "eventType": kind,
+        "mail": _mail(happening.message, with_headers, happening.over_smtp),
+        EVENT_TYPES[kind][1]: happening.details,
+    }
+
+
+def record(happening: Happening) -> bytes:
+    """The event as one Firehose record: SES ends each with a newline itself."""
+    return json.dumps(document(happening), separators=(",", ":")).encode() + b"\n"
+
+
+def _mail(message: Accepted, with_headers: bool, over_smtp: bool) -> dict[str, Any]:
+    tags = dict(message.tags)
+    if over_smtp:
+        tags["ses:outgoing-ip"] = [OUTGOING_IP]
+    mail: dict[str, Any] = {
+        "timestamp": timestamp(message.at),
+        "source": message.source,
+        "sourceArn": message.source_arn,
+        "sendingAccountId": message.account_id,
+        "messageId": message.message_id,
+        "destination": list(message.destination),
+        "headersTruncated": False,
+    }
+    if with_headers and message.headers is not None:
+        kept, size = [], 0
+        for name, value in message.headers:
+            size += len(name) + len(value)
+            if size > _MAX_HEADER_BYTES:
+                mail["headersTruncated"] = True
+                break
+            kept.append({"name": name, "value": value})
+        mail["headers"] = kept
+        mail["commonHeaders"] = message.common
+    mail["tags"] = tags
+    return mail

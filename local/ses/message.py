@@ -1,0 +1,295 @@
+"""E-mails as SES makes them from a request, or takes them raw: RFC 5322, within SES's rules."""
+
+from __future__ import annotations
+
+import re
+from binascii import b2a_qp
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.generator import BytesGenerator
+from email.header import Header, decode_header, make_header
+from email.message import Message
+from email.parser import BytesParser
+from email.policy import Compat32, compat32
+from email.utils import format_datetime, getaddresses
+from io import BytesIO
+from typing import Any
+
+from local.contract import contract
+from local.ports import AwsError
+from local.ses.address import Address, parse
+
+MAX_RECIPIENTS = 50
+MAX_MESSAGE_BYTES = 40 * 1024 * 1024
+_MAX_HEADER_OCTETS = 996  # name and value together (botocore sesv2, MessageHeader)
+_MAX_LINE_OCTETS = 998  # RFC 5321, without its CRLF
+
+# SES's developer guide, "Amazon SES header fields": these may stand once in a message.
+_ONCE = frozenset(
+    """accept-language acceptlanguage archived-at auto-submitted bounces-to comments content-alternative
+    content-base content-class content-description content-disposition content-duration content-id
+    content-language content-length content-location content-md5 content-transfer-encoding content-type date
+    delivered-to disposition-notification-options disposition-notification-to dkim-signature
+    domainkey-signature errors-to from importance in-reply-to keywords list-archive list-help list-id
+    list-owner list-post list-subscribe list-unsubscribe list-unsubscribe-post message-context message-id
+    mime-version organization original-from original-message-id original-recipient original-subject
+    precedence priority references reply-to return-path return-receipt-to sender solicitation sensitivity
+    subject thread-index thread-topic user-agent vbr-info""".split()  # noqa: SIM905
+)
+# SES writes these from the other members of a Simple or Template message: a header would be the second.
+_FROM_REQUEST = frozenset(
+    {"from", "to", "cc", "bcc", "subject", "mime-version", "content-type", "content-transfer-encoding"}
+)
+# SES puts its own in the place of what the caller gives (same page).
+_OVERWRITTEN = frozenset({"date", "message-id"})
+
+_POLICY: Compat32 = compat32.clone(linesep="\r\n", max_line_length=998)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+EICAR = b"X5O!P%@AP[4\\PZX54(P^)7CC)7}$EICAR-STANDARD-ANTIVIRUS-TEST-FILE!$H+H*"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Who sends and who receives."""
+
+    sender: Address
+    to: tuple[Address, ...]
+    cc: tuple[Address, ...] = ()
+    bcc: tuple[Address, ...] = ()
+    reply_to: tuple[Address, ...] = ()
+
+    @property
+    def recipients(self) -> tuple[Address, ...]:
+        """Everyone who gets a copy."""
+        return self.to + self.cc + self.bcc
+
+
+@dataclass(frozen=True)
+class Email:
+    """A message ready to go: its bytes, its headers as written, its subject as read, its HTML if it has any."""
+
+    raw: bytes
+    headers: tuple[tuple[str, str], ...]
+    subject: str
+    html: str | None
+
+    @property
+    def holds_virus(self) -> bool:
+        """Whether this is the EICAR test file, with which SES's Reject event is tried out."""
+        return EICAR in self.raw or EICAR in _decoded_parts(self.raw)
+
+
+def read_envelope(params: Mapping[str, Any], sender: str) -> Envelope:
+    """The envelope of a request whose From is ``sender``.
+
+    Raises:
+        AwsError: ``BadRequestException`` for a wrong address, none, or more than 50 recipients.
+    """
+    destination = params.get("Destination") or {}
+    envelope = Envelope(
+        parse(sender),
+        _parse_all(destination.get("ToAddresses")),
+        _parse_all(destination.get("CcAddresses")),
+        _parse_all(destination.get("BccAddresses")),
+        _parse_all(params.get("ReplyToAddresses")),
+    )
+    check_count(len(envelope.recipients))
+    return envelope
+
+
+def _parse_all(addresses: Iterable[str] | None) -> tuple[Address, ...]:
+    return tuple(parse(address) for address in addresses or ())
+
+
+def check_count(recipients: int) -> None:
+    """Refuse a message to nobody or to more than SES takes in one call."""
+    if recipients == 0:
+        raise _bad("Provide at least one recipient address")
+    if recipients > MAX_RECIPIENTS:
+        raise _bad(f"Recipient count exceeds {MAX_RECIPIENTS}.")
+
+
+def check_headers(headers: Iterable[Mapping[str, str]], reply_to: bool) -> list[tuple[str, str]]:
+    """The custom headers of a Simple or Template message, without those that SES overwrites."""
+    kept: list[tuple[str, str]] = []
+    seen = set(_FROM_REQUEST) | ({"reply-to"} if reply_to else set())
+    for header in headers:
+        name, value = header["Name"], header["Value"]
+        if len(name) + len(value) > _MAX_HEADER_OCTETS:
+            raise _bad(f"Header '{name}' is longer than {_MAX_HEADER_OCTETS} characters")
+        if name.lower() in seen:
+            raise _bad(f"Duplicate header '{name}'.")
+        if name.lower() in _ONCE:
+            seen.add(name.lower())
+        if name.lower() not in _OVERWRITTEN:
+            kept.append((name, value))
+    return kept
+
+
+def compose(
+    message_id_header: str,
+    at: float,
+    envelope: Envelope,
+    subject: tuple[str, str | None],
+    text: tuple[str, str | None] | None,
+    html: tuple[str, str | None] | None,
+    headers: Sequence[tuple[str, str]],
+) -> Email:
+    """A message from parts, each with the charset it was given with (None: 7-bit ASCII).
+
+    Raises:
+        AwsError: ``BadRequestException`` for non-ASCII content without a charset, an unknown charset, or
+            no body at all.
+    """
+    bodies = [_part(f"text/{kind}", *body) for kind, body in (("plain", text), ("html", html)) if body is not None]
+    if not bodies:
+        raise _bad("The message must have a body: provide Text or Html")
+    if len(bodies) == 1:
+        message = bodies[0]
+    else:
+        message = Message(_POLICY)
+        # "=_" cannot occur in quoted-printable text, so no part can hold the boundary.
+        message["Content-Type"] = f'multipart/alternative; boundary="=_{message_id_header[1:30]}"'
+        for body in bodies:
+            message.attach(body)
+    top: list[tuple[str, str]] = [
+        ("From", envelope.sender.written),
+        ("To", _joined(envelope.to)),
+        ("Cc", _joined(envelope.cc)),
+        ("Reply-To", _joined(envelope.reply_to)),
+        ("Subject", _encoded_subject(*subject)),
+        ("Date", format_datetime(datetime.fromtimestamp(at, UTC))),
+        ("Message-ID", message_id_header),
+        ("MIME-Version", "1.0"),
+        *headers,
+    ]
+    ordered = [(name, value) for name, value in top if value or name == "Subject"]
+    _set_headers(message, [*ordered, *message.items()])
+    return Email(_bytes(message), tuple(message.items()), subject[0], html[0] if html is not None else None)
+
+
+def read_raw(message_id_header: str, at: float, data: bytes) -> tuple[Message, dict[str, list[str]], dict[str, str]]:
+    """A raw message with SES's own Date and Message-ID in it and SES's control headers taken out.
+
+    Returns the message, the addresses of its From, To, Cc and Bcc headers, and the values of its ``X-SES-…``
+    headers (lower case names).
+
+    Raises:
+        AwsError: ``BadRequestException`` for no header block, a line that is too long, a duplicate header.
+    """
+    if any(len(line) > _MAX_LINE_OCTETS for line in data.splitlines()):
+        raise _bad(f"A line of the message is longer than {_MAX_LINE_OCTETS} characters")
+    message = BytesParser(policy=_POLICY).parsebytes(data)
+    if not message.keys() or message.defects:
+        raise _bad("The raw message is not a valid MIME message with a header and a body")
+    seen: set[str] = set()
+    for name in list(message):
+        if name.lower() in _ONCE and name.lower() in seen:
+            raise _bad(f"Duplicate header '{name}'.")
+        seen.add(name.lower())
+    control = {name.lower(): str(value) for name, value in message.items() if name.lower().startswith("x-ses-")}
+    addresses = {
+        kind: [f"{name} <{spec}>" if name else spec for name, spec in getaddresses(message.get_all(kind, []))]
+        for kind in ("From", "To", "Cc", "Bcc")
+    }
+    own = {"date": format_datetime(datetime.fromtimestamp(at, UTC)), "message-id": message_id_header}
+    kept = [
+        (name, str(value))
+        for name, value in message.items()
+        if name.lower() not in own and name.lower() != "bcc" and name.lower() not in control
+    ]
+    _set_headers(message, [*kept, ("Date", own["date"]), ("Message-ID", own["message-id"])])
+    return message, addresses, control
+
+
+def finish_raw(message: Message) -> Email:
+    """The e-mail of a raw message that ``read_raw`` returned."""
+    subject = str(message.get("Subject", ""))
+    html = next(
+        (
+            _payload(part).decode(part.get_content_charset() or "ascii", "replace")
+            for part in message.walk()
+            if part.get_content_type() == "text/html"
+        ),
+        None,
+    )
+    return Email(
+        _bytes(message),
+        tuple((name, str(value)) for name, value in message.items()),
+        str(make_header(decode_header(subject))),
+        html,
+    )
+
+
+def check_size(email: Email) -> None:
+    """Refuse what is larger than SES takes, counted as sent."""
+    if len(email.raw) > MAX_MESSAGE_BYTES:
+        raise _bad(f"Message length is more than {MAX_MESSAGE_BYTES} bytes long: '{len(email.raw)}'.")
+
+
+def _set_headers(message: Message, headers: Iterable[tuple[str, str]]) -> None:
+    wanted = list(headers)
+    for name in set(message.keys()):
+        del message[name]
+    for name, value in wanted:
+        message[name] = value
+
+
+def _bytes(message: Message) -> bytes:
+    out = BytesIO()
+    BytesGenerator(out, mangle_from_=False, policy=_POLICY).flatten(message)
+    return out.getvalue()
+
+
+def _part(content_type: str, text: str, charset: str | None) -> Message:
+    encoded = _encode(text, charset, "body")
+    part = Message(_POLICY)
+    part["Content-Type"] = f'{content_type}; charset="{charset or "us-ascii"}"'
+    lines = encoded.splitlines() or [b""]
+    if encoded.isascii() and max(map(len, lines)) <= _MAX_LINE_OCTETS:
+        part["Content-Transfer-Encoding"] = "7bit"
+    else:
+        part["Content-Transfer-Encoding"] = "quoted-printable"
+        lines = b2a_qp(b"\n".join(lines), istext=True).splitlines()
+    part.set_payload(b"\n".join(lines).decode("ascii"))
+    return part
+
+
+def _encode(text: str, charset: str | None, what: str) -> bytes:
+    try:
+        return text.encode(charset or "ascii")
+    except LookupError as reason:
+        raise _bad(f"The charset of the {what} is not known") from reason
+    except UnicodeEncodeError as reason:
+        raise _bad(
+            f"The {what} holds characters outside {charset or 'ASCII'}: specify a charset that has them"
+        ) from reason
+
+
+def _encoded_subject(subject: str, charset: str | None) -> str:
+    if _CONTROL.search(subject):
+        raise _bad("The subject contains control characters")
+    encoded = _encode(subject, charset, "subject")
+    return subject if encoded.isascii() and subject.isascii() else Header(subject, charset).encode()
+
+
+def _joined(addresses: Sequence[Address]) -> str:
+    return ", ".join(address.written for address in addresses)
+
+
+def _decoded_parts(raw: bytes) -> bytes:
+    if b"base64" not in raw:
+        return b""
+    message = BytesParser(policy=_POLICY).parsebytes(raw)
+    return b"".join(_payload(part) for part in message.walk() if not part.is_multipart())
+
+
+def _payload(part: Message) -> bytes:
+    decoded = part.get_payload(decode=True)
+    return decoded if isinstance(decoded, bytes) else b""
+
+
+def _bad(message: str) -> AwsError:
+    return contract("sesv2").error("BadRequestException", message)

@@ -1,0 +1,165 @@
+"""Hands SES's events to the event destinations of their configuration set, when their time has come."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from local.clock import Clock
+from local.ports import AwsError, Caller
+from local.ses.events import EVENT_TYPES, Happening, record
+
+# PutRecordBatch's limits (botocore firehose).
+_MAX_RECORDS, _MAX_BYTES = 500, 4 * 1024 * 1024
+_RETRY_SECONDS, _MAX_ATTEMPTS = 1.0, 5
+
+type Destinations = Callable[[str | None], Iterable[Mapping[str, Any]]]
+type _Entry = tuple[float, int, int, Happening, tuple[str, str] | None]
+
+logger = logging.getLogger(__name__)
+
+
+class Publisher:
+    """A queue of happenings ordered by time, and a thread that publishes those that are due.
+
+    ``destinations`` gives the event destinations of a configuration set as they are at that moment (members
+    as in botocore's ``EventDestination``); ``happened`` is told of each happening before it is published.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        caller: Caller,
+        destinations: Destinations,
+        happened: Callable[[Happening], None],
+    ) -> None:
+        self._clock = clock
+        self._caller = caller
+        self._destinations = destinations
+        self._happened = happened
+        self._queue: list[_Entry] = []
+        self._order = itertools.count()
+        self._changed = threading.Lock()
+        self._publishing = threading.Lock()
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+
+    def add(self, happenings: Iterable[Happening]) -> None:
+        """Queue ``happenings`` for their times."""
+        with self._changed:
+            for happening in happenings:
+                heapq.heappush(self._queue, (happening.at, next(self._order), 0, happening, None))
+        self._woken.set()
+
+    def publish_due(self) -> int:
+        """Publish whatever is due by now; how many happenings that were."""
+        with self._publishing:
+            due = self._take_due()
+            batches: dict[tuple[str, str], list[tuple[bytes, Happening, int]]] = defaultdict(list)
+            for _, _, attempts, happening, stream in due:
+                if stream is not None:
+                    batches[stream].append((record(happening), happening, attempts))
+                    continue
+                self._happened(happening)
+                data = None
+                for target in self._targets(happening):
+                    data = data or record(happening)
+                    batches[target].append((data, happening, 0))
+            for target, entries in batches.items():
+                for chunk in _chunks(entries):
+                    self._put(target, chunk)
+            return len(due)
+
+    def start(self) -> None:
+        """Publish in the background from now on."""
+        self._thread = threading.Thread(target=self._run, name="ses-events", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the background thread; what is still queued stays unpublished."""
+        self._stopped.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def clear(self) -> None:
+        """Forget everything that is still queued."""
+        with self._changed:
+            self._queue.clear()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._woken.clear()
+            self.publish_due()
+            with self._changed:
+                next_at = self._queue[0][0] if self._queue else float("inf")
+            self._clock.wait_until(next_at, self._woken)
+
+    def _take_due(self) -> list[_Entry]:
+        now, due = self._clock.time(), []
+        with self._changed:
+            while self._queue and self._queue[0][0] <= now:
+                due.append(heapq.heappop(self._queue))
+        return due
+
+    def _targets(self, happening: Happening) -> Iterator[tuple[str, str]]:
+        wanted = EVENT_TYPES[happening.event_type][0]
+        for destination in self._destinations(happening.message.configuration_set):
+            if destination.get("Enabled") and wanted in destination["MatchingEventTypes"]:
+                firehose = destination["KinesisFirehoseDestination"]
+                yield firehose["DeliveryStreamArn"], firehose["IamRoleArn"]
+
+    def _put(self, target: tuple[str, str], chunk: list[tuple[bytes, Happening, int]]) -> None:
+        stream_arn, role_arn = target
+        params = {
+            "DeliveryStreamName": stream_arn.rpartition("/")[2],
+            "Records": [{"Data": data} for data, _, _ in chunk],
+        }
+        try:
+            answer = self._caller.call("firehose", "PutRecordBatch", params, role_arn)
+            failed = [
+                entry
+                for entry, response in zip(chunk, answer["RequestResponses"], strict=True)
+                if "ErrorCode" in response
+            ]
+            reason = "ServiceUnavailableException"
+        except AwsError as error:
+            failed, reason = chunk, error.code
+        if failed:
+            self._retry(target, failed, reason)
+
+    def _retry(self, target: tuple[str, str], failed: list[tuple[bytes, Happening, int]], reason: str) -> None:
+        again = self._clock.time() + _RETRY_SECONDS
+        lost = 0
+        with self._changed:
+            for _, happening, attempts in failed:
+                if attempts + 1 >= _MAX_ATTEMPTS:
+                    lost += 1
+                else:
+                    entry = (again, next(self._order), attempts + 1, happening, target)
+                    heapq.heappush(self._queue, entry)
+        if lost:
+            self.dropped += lost
+            logger.warning("%d events could not be given to %s: %s", lost, target[0], reason)
+
+
+def _chunks(
+    entries: list[tuple[bytes, Happening, int]],
+) -> Iterator[list[tuple[bytes, Happening, int]]]:
+    chunk: list[tuple[bytes, Happening, int]] = []
+    size = 0
+    for entry in entries:
+        if chunk and (len(chunk) == _MAX_RECORDS or size + len(entry[0]) > _MAX_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(entry)
+        size += len(entry[0])
+    if chunk:
+        yield chunk
