@@ -126,6 +126,20 @@ class CampaignStore:
         except self._client.exceptions.ConditionalCheckFailedException:
             return
 
+    def count_refused(self, campaign_id: str, generation: int, refused: int) -> None:
+        """Add a generation's refused schedules to ``failed``, once, however often it is said."""
+        try:
+            self._client.update_item(
+                TableName=self._table,
+                Key=_key(campaign_id),
+                UpdateExpression="ADD failed :refused SET refused_counted = :generation",
+                ConditionExpression="generation = :generation AND "
+                "(attribute_not_exists(refused_counted) OR refused_counted < :generation)",
+                ExpressionAttributeValues={":refused": value(refused), ":generation": value(generation)},
+            )
+        except self._client.exceptions.ConditionalCheckFailedException:
+            return
+
     def next_attempt(self, campaign_id: str) -> int:
         """A number that no other execution of this campaign has: the last part of its name.
 

@@ -1,18 +1,25 @@
-"""The stack's tables, queue and bucket as moto keeps them."""
+"""The stack's tables as MiniStack's DynamoDB keeps them, called in this process and without a socket.
+
+Not moto: PartiQL batches, which enrol and sweep, need per-statement outcomes (`DuplicateItem`, the item of a
+failed condition), as botocore's model of BatchExecuteStatement has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from moto import mock_aws
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from ministack.services import dynamodb as tables
 
+from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
-from carillon.shapes import Campaign, CampaignSpec
-from carillon.transitions import CampaignState
+from carillon.adapters.enrolment import CampaignRows
+from carillon.shapes import Campaign, CampaignSpec, Task
+from carillon.transitions import CampaignState, TaskStatus
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -42,44 +49,90 @@ def campaign(**changes: Any) -> Campaign:
     return Campaign.model_validate(fields | changes)
 
 
+def task(address: str, **changes: Any) -> Task:
+    """A Pending task of generation 1 due in an hour, with ``changes``."""
+    name = keys.task_id(0, address)
+    fields: dict[str, Any] = {
+        "campaign_id": "advent",
+        "task": name,
+        "step": 0,
+        "address": address,
+        "slot": int(NOW.timestamp()) + 3600,
+        "status": TaskStatus.PENDING,
+        "generation": 1,
+        "revision": 0,
+        "batch": 0,
+        "client_token": keys.client_token("advent", changes.get("generation", 1), name, 0),
+        "expires_at": 1_900_000_000,
+    }
+    return Task.model_validate(fields | changes)
+
+
+class _Raw:
+    """What botocore reads a response's body from."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self) -> Any:
+        yield self._body
+
+
+def _answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+    headers = {name.lower(): v.decode() if isinstance(v, bytes) else v for name, v in request.headers.items()}
+    body = request.body or b""
+    status, answered, content = asyncio.run(
+        tables.handle_request("POST", "/", headers, body.encode() if isinstance(body, str) else body, {})
+    )
+    return AWSResponse(request.url, status, answered, _Raw(content))  # type: ignore[arg-type]
+
+
+def empty_tables() -> DynamoDBClient:
+    """Empty tables Campaigns and Tasks, keyed and indexed as in template.yaml."""
+    tables.reset()
+    client = boto3.client(
+        "dynamodb", region_name="eu-central-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+    )
+    client.meta.events.register("before-send.dynamodb", _answer)
+    client.create_table(
+        TableName="Campaigns",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "campaign_id", "KeyType": "HASH"}],
+        AttributeDefinitions=[
+            {"AttributeName": name, "AttributeType": "S"}
+            for name in ("campaign_id", "state", "created_at", "created_month")
+        ],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": index,
+                "KeySchema": [
+                    {"AttributeName": attribute, "KeyType": "HASH"},
+                    {"AttributeName": "created_at", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+            for index, attribute in (("by_state", "state"), ("by_created", "created_month"))
+        ],
+    )
+    client.create_table(
+        TableName="Tasks",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in ("pk", "sk")],
+    )
+    return client
+
+
 @pytest.fixture
-def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoDBClient]:
-    """Tables Campaigns and Tasks, keyed and indexed as in template.yaml."""
-    for name, value in {
-        "AWS_DEFAULT_REGION": "eu-central-1",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-    }.items():
-        monkeypatch.setenv(name, value)
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        client.create_table(
-            TableName="Campaigns",
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[{"AttributeName": "campaign_id", "KeyType": "HASH"}],
-            AttributeDefinitions=[
-                {"AttributeName": name, "AttributeType": "S"}
-                for name in ("campaign_id", "state", "created_at", "created_month")
-            ],
-            GlobalSecondaryIndexes=[
-                {
-                    "IndexName": index,
-                    "KeySchema": [
-                        {"AttributeName": attribute, "KeyType": "HASH"},
-                        {"AttributeName": "created_at", "KeyType": "RANGE"},
-                    ],
-                    "Projection": {"ProjectionType": "ALL"},
-                }
-                for index, attribute in (("by_state", "state"), ("by_created", "created_month"))
-            ],
-        )
-        client.create_table(
-            TableName="Tasks",
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in ("pk", "sk")],
-        )
-        yield client
+def dynamodb() -> DynamoDBClient:
+    """A client of empty tables."""
+    return empty_tables()
+
+
+@pytest.fixture
+def rows(dynamodb: DynamoDBClient) -> CampaignRows:
+    """The rows in the empty table."""
+    return CampaignRows("Tasks", dynamodb)
 
 
 @pytest.fixture

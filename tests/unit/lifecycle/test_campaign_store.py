@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+
 from carillon.adapters.campaigns import CampaignStore
 from carillon.errors import CampaignNotFound, CampaignStateConflict
 from carillon.shapes import Problem

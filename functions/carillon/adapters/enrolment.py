@@ -1,0 +1,177 @@
+"""The rows of a whole campaign in the Tasks table: enrolled in batches, walked and swept shard by shard.
+
+PartiQL batches, because they alone write 25 rows a call with an outcome for each: BatchWriteItem knows no
+condition, and a transaction is all or nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import batched
+from typing import TYPE_CHECKING, Any
+
+from carillon import keys
+from carillon.adapters import aws, clock
+from carillon.adapters.items import from_item, to_item, value
+from carillon.shapes import Task
+from carillon.transitions import TaskStatus
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import (
+        BatchStatementRequestTypeDef,
+        BatchStatementResponseTypeDef,
+    )
+
+_STATEMENTS = 25
+"""PartiQLBatchRequest's maximum in botocore's model."""
+
+_NOT_NOW = frozenset(
+    {"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "InternalServerError"}
+    | {"TransactionConflict"}
+)
+"""Outcomes of a single statement that the SDK does not repeat, because the call itself succeeded."""
+
+_ATTEMPTS = 10
+_LONGEST_WAIT = 5.0
+
+
+class CampaignRows:
+    """Task rows of campaigns."""
+
+    def __init__(
+        self, table: str, client: DynamoDBClient | None = None, sleep: Callable[[float], None] = clock.sleep
+    ) -> None:
+        self._table = table
+        self._client = client or aws.dynamodb()
+        self._sleep = sleep
+
+    def enrol(self, wanted: Sequence[Task]) -> list[Task]:
+        """Put each row if there is none, or raise a Pending row of an older generation to the wanted one.
+
+        Returns, in the same order, what the table holds then. Doing it again changes nothing.
+
+        Raises:
+            TimeoutError: DynamoDB throttled some rows for too long; those written stay.
+        """
+        there = list(wanted)
+        outcomes = self._run([self._insert(task) for task in wanted])
+        known = [n for n, outcome in enumerate(outcomes) if _code(outcome) == "DuplicateItem"]
+        raised = self._run([self._raise(wanted[n]) for n in known])
+        for n, outcome in zip(known, raised, strict=True):
+            if _code(outcome):
+                there[n] = Task.model_validate(from_item(outcome["Error"]["Item"]))
+        return there
+
+    def cancel(self, tasks: Sequence[Task]) -> int:
+        """Cancel those of ``tasks`` that are Pending still; how many that was."""
+        outcomes = self._run([self._cancel(task) for task in tasks])
+        return sum(1 for outcome in outcomes if not _code(outcome))
+
+    def renew(self, task: Task, generation: int, client_token: str) -> bool:
+        """Give a Pending task a new generation and client token; False when it is not as ``task`` says any more."""
+        statement = self._update(
+            task,
+            {"generation": generation, "client_token": client_token},
+            '"status" = ? AND "client_token" = ?',
+            TaskStatus.PENDING,
+            task.client_token,
+        )
+        return not _code(self._run([statement])[0])
+
+    def shard(self, campaign_id: str, number: int, *statuses: TaskStatus) -> Iterator[list[Task]]:
+        """Pages of a shard's rows, consistent, in the order of their keys; only ``statuses``, if any are given."""
+        start: dict[str, Any] | None = None
+        while True:
+            tasks, start = self.page(campaign_id, number, statuses, start=start)
+            yield tasks
+            if start is None:
+                return
+
+    def page(
+        self,
+        campaign_id: str,
+        number: int,
+        statuses: Sequence[TaskStatus] = (),
+        *,
+        start: dict[str, Any] | None = None,
+        limit: int = 0,
+    ) -> tuple[list[Task], dict[str, Any] | None]:
+        """One page of a shard: its rows, and the key where the next one starts (None: that was all).
+
+        ``limit`` bounds the rows looked at, before ``statuses`` are picked; 0: as many as 1 MB holds.
+        """
+        options: dict[str, Any] = {}
+        if start:
+            options["ExclusiveStartKey"] = start
+        if limit:
+            options["Limit"] = limit
+        values = {":pk": value(keys.partition(campaign_id, number))}
+        if statuses:
+            wanted = {f":s{n}": value(status) for n, status in enumerate(statuses)}
+            values |= wanted
+            options["FilterExpression"] = f"#status IN ({', '.join(wanted)})"
+            options["ExpressionAttributeNames"] = {"#status": "status"}
+        answer = self._client.query(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues=values,
+            ConsistentRead=True,
+            **options,
+        )
+        return [Task.model_validate(from_item(item)) for item in answer["Items"]], answer.get("LastEvaluatedKey")
+
+    def _insert(self, task: Task) -> BatchStatementRequestTypeDef:
+        item = to_item(keys.task_key(task.campaign_id, task.task) | task.model_dump(mode="json"))
+        attributes = ", ".join(f"'{name}': ?" for name in item)
+        return {"Statement": f'INSERT INTO "{self._table}" VALUE {{{attributes}}}', "Parameters": [*item.values()]}
+
+    def _raise(self, task: Task) -> BatchStatementRequestTypeDef:
+        planned = task.model_dump(include={"slot", "generation", "revision", "batch", "client_token"})
+        statement = self._update(
+            task, planned, '"status" = ? AND "generation" < ?', TaskStatus.PENDING, task.generation
+        )
+        return {**statement, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+
+    def _cancel(self, task: Task) -> BatchStatementRequestTypeDef:
+        return self._update(task, {"status": TaskStatus.CANCELLED}, '"status" = ?', TaskStatus.PENDING)
+
+    def _update(
+        self, task: Task, changes: dict[str, Any], condition: str, *operands: Any
+    ) -> BatchStatementRequestTypeDef:
+        """An update of a row that is there and meets ``condition``; every value travels as a parameter."""
+        sets = " ".join(f'SET "{name}" = ?' for name in changes)
+        key = keys.task_key(task.campaign_id, task.task)
+        return {
+            "Statement": f'UPDATE "{self._table}" {sets} WHERE "pk" = ? AND "sk" = ? AND {condition}',
+            "Parameters": [value(v) for v in (*changes.values(), key["pk"], key["sk"], *operands)],
+        }
+
+    def _run(self, statements: Sequence[BatchStatementRequestTypeDef]) -> list[Any]:
+        """Run every statement to an outcome that stands; those told "not now" are tried again, and only those."""
+        outcomes: list[BatchStatementResponseTypeDef] = [{} for _ in statements]
+        left = list(range(len(statements)))
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._sleep(random.uniform(0, min(_LONGEST_WAIT, 0.05 * 2**attempt)))  # noqa: S311  (jitter)
+            refused: list[int] = []
+            for chunk in batched(left, _STATEMENTS, strict=False):
+                answer = self._client.batch_execute_statement(Statements=[statements[n] for n in chunk])
+                for n, outcome in zip(chunk, answer["Responses"], strict=True):
+                    outcomes[n] = outcome
+                    if _code(outcome) in _NOT_NOW:
+                        refused.append(n)
+            left = refused
+            if not left:
+                break
+        else:
+            raise TimeoutError(f"DynamoDB put off {len(left)} of {len(statements)} rows {_ATTEMPTS} times: try again")
+        for outcome in outcomes:
+            if (code := _code(outcome)) not in (None, "ConditionalCheckFailed", "DuplicateItem"):
+                raise RuntimeError(f"DynamoDB refused a row: {code}: {outcome['Error'].get('Message')}")
+        return outcomes
+
+
+def _code(outcome: BatchStatementResponseTypeDef) -> str | None:
+    return outcome["Error"]["Code"] if "Error" in outcome else None
