@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from boto3.dynamodb.types import TypeDeserializer
 from botocore.exceptions import ClientError
 
+from carillon.adapters.items import from_item
 from carillon.pace import Grant, Pace, Refusal, Refused, Reservation, hour_key, reserve
 
 if TYPE_CHECKING:
@@ -77,15 +77,18 @@ class PaceTable:
 
     def give_back(self, hour: str, count: int) -> None:
         """See `carillon.pace.PaceSettings.give_back`."""
-        self._client.update_item(
-            TableName=self._table,
-            Key=_KEY,
-            UpdateExpression="SET hours.#hour = hours.#hour - :count",
-            ConditionExpression="hours.#hour >= :count",
-            ExpressionAttributeNames={"#hour": hour},
-            ExpressionAttributeValues={":count": {"N": str(count)}},
-        )
         self._seen = None
+        try:
+            self._client.update_item(
+                TableName=self._table,
+                Key=_KEY,
+                UpdateExpression="SET #hours.#hour = #hours.#hour - :count",
+                ConditionExpression="#hours.#hour >= :count",
+                ExpressionAttributeNames={"#hours": "hours", "#hour": hour},
+                ExpressionAttributeValues={":count": {"N": str(count)}},
+            )
+        except self._client.exceptions.ConditionalCheckFailedException:
+            return  # forgotten by now, or somebody has made the item anew
 
     def _look(self, now: datetime) -> None:
         """See the item; make it, or what it lacks, where an operator has written only some settings."""
@@ -119,7 +122,7 @@ class PaceTable:
             ":most": {"N": str(plan.hour_most)},
             ":nothing": {"N": "0"},
         }
-        conditions = ["(attribute_not_exists(hours.#hour) OR hours.#hour <= :most)"]
+        conditions = ["(attribute_not_exists(#hours.#hour) OR #hours.#hour <= :most)"]
         for name in _SETTINGS:
             if name in item:
                 values[f":{name}"] = item[name]
@@ -129,9 +132,9 @@ class PaceTable:
         counted = item["hours"]["M"]
         if plan.previous_hour in counted:
             values[":before"] = counted[plan.previous_hour]
-            conditions.append("hours.#before = :before")
+            conditions.append("#hours.#before = :before")
         else:
-            conditions.append("attribute_not_exists(hours.#before)")
+            conditions.append("attribute_not_exists(#hours.#before)")
         follows = _microseconds(item["next_free"]) >= plan.earliest_us
         if follows:
             values[":latest"] = _milliseconds(plan.latest_us)
@@ -142,15 +145,15 @@ class PaceTable:
             values[":free"] = _milliseconds(plan.earliest_us + plan.advance_us)
             conditions.append("next_free < :earliest")
             free = ":free"
-        names = {"#hour": plan.hour, "#before": plan.previous_hour}
+        names = {"#hours": "hours", "#hour": plan.hour, "#before": plan.previous_hour}
         names |= {f"#old{n}": hour for n, hour in enumerate(plan.forget)}
-        forget = "".join(f"{',' if n else ' REMOVE'} hours.#old{n}" for n in range(len(plan.forget)))
+        forget = "".join(f"{',' if n else ' REMOVE'} #hours.#old{n}" for n in range(len(plan.forget)))
         try:
             before = self._client.update_item(
                 TableName=self._table,
                 Key=_KEY,
                 UpdateExpression=(
-                    f"SET next_free = {free}, hours.#hour = if_not_exists(hours.#hour, :nothing) + :count{forget}"
+                    f"SET next_free = {free}, #hours.#hour = if_not_exists(#hours.#hour, :nothing) + :count{forget}"
                 ),
                 ConditionExpression=" AND ".join(conditions),
                 ExpressionAttributeNames=names,
@@ -161,7 +164,7 @@ class PaceTable:
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
                 raise
-            newest = error.response.get("Item")
+            newest: Item | None = error.response.get("Item")
             self._seen = (hour_key(now), newest) if newest and "hours" in newest else None
             return None
         start_us = _microseconds(before["next_free"]) if follows else plan.earliest_us
@@ -173,8 +176,7 @@ class PaceTable:
 
 
 def _parse(item: Item) -> Pace:
-    plain = TypeDeserializer()
-    return Pace.model_validate({name: plain.deserialize(value) for name, value in item.items()})
+    return Pace.model_validate(from_item(item))
 
 
 def _milliseconds(us: int) -> dict[str, str]:
