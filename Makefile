@@ -33,7 +33,7 @@ unit: setup
 	$(PY) -m pytest tests/unit tests/stack -n 2
 
 local: setup ## Tests against the one-machine cloud
-	$(PY) -m pytest tests/local tests/end_to_end -n 2 --dist loadfile
+	$(PY) -m pytest tests/local -n 2 --dist loadfile
 
 COMPILE := uv pip compile --quiet --upgrade --generate-hashes --no-header --python-version 3.13
 
