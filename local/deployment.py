@@ -157,5 +157,7 @@ class Api:
             if campaign["state"] in (states or SETTLED):
                 return campaign
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{campaign_id} is {campaign['state']} after {seconds} s, not {states or SETTLED}")
+                raise TimeoutError(
+                    f"{campaign_id} is {campaign['state']} after {seconds} s, not {states or SETTLED}"
+                )
             time.sleep(0.2)
