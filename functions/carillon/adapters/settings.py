@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
 from botocore.exceptions import ClientError
@@ -164,7 +164,7 @@ class PaceTable:
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
                 raise
-            newest: Item | None = error.response.get("Item")
+            newest = cast("Item | None", error.response.get("Item"))
             self._seen = (hour_key(now), newest) if newest and "hours" in newest else None
             return None
         start_us = _microseconds(before["next_free"]) if follows else plan.earliest_us
