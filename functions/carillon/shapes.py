@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from functools import cache
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
