@@ -4,6 +4,7 @@ SHELL := /bin/sh
 
 export SAM_CLI_TELEMETRY := 0
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PYTHONPATH := $(CURDIR):$(CURDIR)/functions
 PY := .venv/bin/python
 
 .PHONY: help setup demo test lint types check-stack unit local bench lock clean

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,10 +17,31 @@ from urllib.parse import urlsplit
 import boto3
 import requests
 
+from carillon import keys
+from carillon.transitions import TERMINAL, TaskStatus
+
 ROOT = Path(__file__).resolve().parents[1]
 STACK = "carillon-demo"
 SETTLED = frozenset({"dispatching", "completed", "cancelled", "aborted", "failed"})
 """States in which no machine is at work on a campaign."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a campaign, counted over its rows."""
+
+    enrolled: int
+    statuses: Counter[TaskStatus]
+
+    @property
+    def settled(self) -> int:
+        """Tasks that are terminal."""
+        return sum(self.statuses[status] for status in TERMINAL)
+
+    @property
+    def balance(self) -> bool:
+        """Whether every enrolled task is in exactly one status."""
+        return sum(self.statuses.values()) == self.enrolled
 
 
 class DeploymentFailed(Exception):
@@ -74,6 +97,23 @@ class Deployment:
             if "LastEvaluatedKey" not in page:
                 return
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def lines(self, key: str) -> list[dict[str, Any]]:
+        """An object of JSON lines from the stack's bucket."""
+        found = self.client("s3").get_object(Bucket=self.outputs["BucketName"], Key=key)
+        return [json.loads(line) for line in found["Body"].read().splitlines()]
+
+    def slots(self, campaign_id: str, generation: int = 1) -> list[int]:
+        """The planned instants of a generation (epoch seconds), in order."""
+        batches = [line["batch"] for line in self.lines(keys.manifest(campaign_id, generation))]
+        return sorted(line["slot"] for n in batches for line in self.lines(keys.batch(campaign_id, generation, n)))
+
+    def outcome(self, campaign_id: str) -> Outcome:
+        """Count the rows of a campaign; what was enrolled comes from the first manifest, not from the rows."""
+        return Outcome(
+            enrolled=sum(line["count"] for line in self.lines(keys.manifest(campaign_id, 1))),
+            statuses=Counter(TaskStatus(row["status"]) for row in self.rows(campaign_id)),
+        )
 
     def invoke(self, function_output: str, event: Mapping[str, Any]) -> Any:
         """Invoke a function by the name of the output that holds its name."""
@@ -157,7 +197,5 @@ class Api:
             if campaign["state"] in (states or SETTLED):
                 return campaign
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"{campaign_id} is {campaign['state']} after {seconds} s, not {states or SETTLED}"
-                )
+                raise TimeoutError(f"{campaign_id} is {campaign['state']} after {seconds} s, not {states or SETTLED}")
             time.sleep(0.2)

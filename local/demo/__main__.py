@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,14 +15,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from carillon.keys import address_hash
+from carillon.transitions import TaskStatus
 from local.demo.recipients import FALLBACK_ZONE, DemoList, make
-from local.deployment import ROOT, Deployment, DeploymentFailed, Refused
+from local.deployment import ROOT, Deployment, DeploymentFailed, Outcome, Refused
 from local.remote import Remote
-
-sys.path.insert(0, str(ROOT / "functions"))
-
-from carillon.keys import address_hash, batch, manifest
-from carillon.transitions import TERMINAL, TaskStatus
+from local.ses.mailbox import accepted
 
 DIRECTORY = ROOT / ".local" / "demo"
 SENDER = "The Ringer <ringer@news.example.com>"
@@ -36,24 +32,6 @@ console = Console(highlight=False, soft_wrap=True)
 
 class Stalled(Exception):
     """Tasks that are due are not being settled."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a campaign, counted over its rows."""
-
-    enrolled: int
-    statuses: Counter[TaskStatus]
-
-    @property
-    def settled(self) -> int:
-        """Tasks that are terminal."""
-        return sum(self.statuses[status] for status in TERMINAL)
-
-    @property
-    def balance(self) -> bool:
-        """Whether every enrolled task is in exactly one status."""
-        return sum(self.statuses.values()) == self.enrolled
 
 
 class Demo:
@@ -115,21 +93,9 @@ class Demo:
             raise Stalled(f"{name} is {launched['state']}: {launched['error']}")
         return campaign
 
-    def outcome(self, campaign: str) -> Outcome:
-        """Count the rows of a campaign; what was enrolled comes from the first manifest, not from the rows."""
-        return Outcome(
-            enrolled=sum(line["count"] for line in self._lines(manifest(campaign, 1))),
-            statuses=Counter(TaskStatus(row["status"]) for row in self.stack.rows(campaign)),
-        )
-
-    def slots(self, campaign: str) -> list[int]:
-        """The planned instants of a campaign (epoch seconds), in order."""
-        batches = [line["batch"] for line in self._lines(manifest(campaign, 1))]
-        return sorted(line["slot"] for n in batches for line in self._lines(batch(campaign, 1, n)))
-
     def ring(self, campaign: str, name: str) -> None:
         """Move the clock from slot to slot and watch the e-mails go."""
-        slots = self.slots(campaign)
+        slots = self.stack.slots(campaign)
         with progress() as bar:
             row = bar.add_task(name, total=len(slots), note="")
             for minute in sorted({slot - slot % 60 for slot in slots}):
@@ -140,7 +106,7 @@ class Demo:
 
     def cancel_half_way(self, campaign: str, name: str) -> None:
         """Cancel a campaign when half of it has been sent, and prove that the rest is not."""
-        slots = self.slots(campaign)
+        slots = self.stack.slots(campaign)
         self.remote.advance(max(0.0, slots[0] - self.remote.now().timestamp()))
         with progress() as bar:
             row = bar.add_task(name, total=len(slots), note="")
@@ -163,17 +129,12 @@ class Demo:
 
     def accepted(self) -> list[dict[str, Any]]:
         """Every e-mail that SES accepted, in order."""
-        journal = self.remote.mailbox / "accepted.jsonl"
-        return [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
-
-    def _lines(self, key: str) -> list[dict[str, Any]]:
-        found = self.stack.client("s3").get_object(Bucket=self.stack.outputs["BucketName"], Key=key)
-        return [json.loads(line) for line in found["Body"].read().splitlines()]
+        return list(accepted(self.remote.mailbox))
 
     def _until_settled(self, campaign: str, target: int, show: Callable[[int], None] = lambda done: None) -> None:
         settled, changed = -1, time.monotonic()
         while settled < target:
-            before, settled = settled, self.outcome(campaign).settled
+            before, settled = settled, self.stack.outcome(campaign).settled
             show(settled)
             if settled != before:
                 changed = time.monotonic()
@@ -240,8 +201,8 @@ def run(demo: Demo) -> bool:
     demo.cancel_half_way(flash, "half of a flash sale")
 
     outcomes = {
-        "Spring": (state, demo.outcome(spring)),
-        "Flash sale": (demo.api.get(flash)["state"], demo.outcome(flash)),
+        "Spring": (state, demo.stack.outcome(spring)),
+        "Flash sale": (demo.api.get(flash)["state"], demo.stack.outcome(flash)),
     }
     show_outcomes(outcomes)
     return verdict(demo, {spring: first, flash: second}, [outcome for _, outcome in outcomes.values()])
