@@ -53,3 +53,7 @@ class PlanRefused(CarillonError):
 
 class FanOutBroken(CarillonError):
     """Schedules could not be created, beyond what single refusals explain."""
+
+
+class SweepUnfinished(CarillonError):
+    """A sweep of rows ran out of time; the same call again goes on with what is left."""

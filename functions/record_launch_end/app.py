@@ -1,0 +1,45 @@
+"""RecordLaunchEnd: a launch that was stopped, timed out or failed leaves no campaign that waits for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from carillon import campaigns
+from carillon.adapters import clock
+from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.schedules import Schedules
+from carillon.environment import Environment, load
+
+
+class Settings(Environment):
+    """What this function is told."""
+
+    campaigns_table: str
+    launch_campaign_arn: str
+
+
+class Detail(BaseModel):
+    """``detail`` of EventBridge's "Step Functions Execution Status Change"."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    executionArn: str
+    stateMachineArn: str
+    status: str
+    input: str | None = None
+    """JSON text; absent when it was too long for an event, which no input of ours is."""
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, bool]:
+    """An event in; whether the campaign was aborted because of it out."""
+    settings, detail = load(Settings), Detail.model_validate(event["detail"])
+    given = json.loads(detail.input or "null")
+    campaign_id = str(given.get("campaign_id") or "") if isinstance(given, dict) else ""
+    if detail.stateMachineArn != settings.launch_campaign_arn or not campaign_id:
+        return {"aborted": False}
+    store, now = CampaignStore(settings.campaigns_table), clock.now()
+    aborted = campaigns.record_launch_end(store, Schedules(), campaign_id, detail.executionArn, detail.status, now)
+    return {"aborted": aborted}
