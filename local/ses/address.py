@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from local.contract import contract
-from local.ports import AwsError
+from local.ses.shared import bad
 
 SIMULATOR_DOMAIN = "simulator.amazonses.com"
 SIMULATORS = frozenset({"success", "bounce", "complaint", "ooto", "suppressionlist"})
@@ -51,18 +50,18 @@ def parse(text: str) -> Address:
         name, opened, spec = written[:-1].rpartition("<")
         name = name.strip()
         if not opened:
-            raise _illegal("Illegal address")
+            raise bad("Illegal address")
         if not name.isascii():
-            raise _illegal("Display name holds non-ASCII characters: use the encoded-word syntax of RFC 2047")
+            raise bad("Display name holds non-ASCII characters: use the encoded-word syntax of RFC 2047")
         if not (_QUOTED_NAME.fullmatch(name) or _BARE_NAME.fullmatch(name)):
-            raise _illegal("Illegal address")
+            raise bad("Illegal address")
     if not spec:
-        raise _illegal("Empty address")
+        raise bad("Empty address")
     local, at, domain = spec.rpartition("@")
     if not at or not domain:
-        raise _illegal("Missing final '@domain'")
+        raise bad("Missing final '@domain'")
     if not local:
-        raise _illegal("Missing local name")
+        raise bad("Missing local name")
     _check_local(local)
     _check_domain(domain)
     return Address(written, spec, local, domain.lower())
@@ -71,37 +70,33 @@ def parse(text: str) -> Address:
 def _check_local(local: str) -> None:
     if not local.isascii():
         # SES has no SMTPUTF8 (botocore sesv2, Destination).
-        raise _illegal("Local address contains non-ASCII characters")
+        raise bad("Local address contains non-ASCII characters")
     if len(local) > _LOCAL_LIMIT:
-        raise _illegal(f"Local address is longer than {_LOCAL_LIMIT} characters")
+        raise bad(f"Local address is longer than {_LOCAL_LIMIT} characters")
     if _QUOTED_LOCAL.fullmatch(local):
         return
     if _SPACE_OR_CONTROL.search(local):
-        raise _illegal("Local address contains control or whitespace")
+        raise bad("Local address contains control or whitespace")
     if not _ATOM.fullmatch(local):
-        raise _illegal("Local address contains illegal character")
+        raise bad("Local address contains illegal character")
     for wrong, where in ((local.startswith("."), "starts with dot"), (local.endswith("."), "ends with dot")):
         if wrong:
-            raise _illegal(f"Local address {where}")
+            raise bad(f"Local address {where}")
     if ".." in local:
-        raise _illegal("Local address contains dot-dot")
+        raise bad("Local address contains dot-dot")
 
 
 def _check_domain(domain: str) -> None:
     if not domain.isascii():
-        raise _illegal("Domain contains illegal character: encode it in Punycode")
+        raise bad("Domain contains illegal character: encode it in Punycode")
     if _SPACE_OR_CONTROL.search(domain):
-        raise _illegal("Domain contains control or whitespace")
+        raise bad("Domain contains control or whitespace")
     if domain.startswith("."):
-        raise _illegal("Domain starts with dot")
+        raise bad("Domain starts with dot")
     if domain.endswith("."):
-        raise _illegal("Domain ends with dot")
+        raise bad("Domain ends with dot")
     if ".." in domain:
-        raise _illegal("Domain contains dot-dot")
+        raise bad("Domain contains dot-dot")
     labels = domain.split(".")
     if len(domain) > _DOMAIN_LIMIT or len(labels) < 2 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise _illegal("Domain contains illegal character")
-
-
-def _illegal(message: str) -> AwsError:
-    return contract("sesv2").error("BadRequestException", message)
+        raise bad("Domain contains illegal character")

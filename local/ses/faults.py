@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from local.contract import contract
+from local.ses.shared import refused
 
 # What SES says with each error that SendEmail documents (contract sheet, section 3), and with its own failure.
 MESSAGES = {
@@ -90,7 +90,7 @@ class Faults:
             self._released.wait(fault.hang_seconds)
         if fault.code is None:
             raise ConnectionDropped
-        raise contract("sesv2").error(fault.code, fault.message or MESSAGES[fault.code])
+        raise refused(fault.code, fault.message or MESSAGES[fault.code])
 
     def listing(self) -> list[Mapping[str, Any]]:
         """The faults still to happen."""

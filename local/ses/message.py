@@ -12,13 +12,12 @@ from email.header import Header, decode_header, make_header
 from email.message import Message
 from email.parser import BytesParser
 from email.policy import Compat32, compat32
-from email.utils import format_datetime, getaddresses
+from email.utils import format_datetime, formataddr, getaddresses
 from io import BytesIO
 from typing import Any
 
-from local.contract import contract
-from local.ports import AwsError
 from local.ses.address import Address, parse
+from local.ses.shared import bad
 
 MAX_RECIPIENTS = 50
 MAX_MESSAGE_BYTES = 40 * 1024 * 1024
@@ -48,6 +47,17 @@ _POLICY: Compat32 = compat32.clone(linesep="\r\n", max_line_length=998)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 EICAR = b"X5O!P%@AP[4\\PZX54(P^)7CC)7}$EICAR-STANDARD-ANTIVIRUS-TEST-FILE!$H+H*"
+
+
+type Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of content with the charset it was given with (None: 7-bit ASCII)."""
+
+    data: str
+    charset: str | None = None
 
 
 @dataclass(frozen=True)
@@ -106,9 +116,9 @@ def _parse_all(addresses: Iterable[str] | None) -> tuple[Address, ...]:
 def check_count(recipients: int) -> None:
     """Refuse a message to nobody or to more than SES takes in one call."""
     if recipients == 0:
-        raise _bad("Provide at least one recipient address")
+        raise bad("Provide at least one recipient address")
     if recipients > MAX_RECIPIENTS:
-        raise _bad(f"Recipient count exceeds {MAX_RECIPIENTS}.")
+        raise bad(f"Recipient count exceeds {MAX_RECIPIENTS}.")
 
 
 def check_headers(headers: Iterable[Mapping[str, str]], reply_to: bool) -> list[tuple[str, str]]:
@@ -118,9 +128,9 @@ def check_headers(headers: Iterable[Mapping[str, str]], reply_to: bool) -> list[
     for header in headers:
         name, value = header["Name"], header["Value"]
         if len(name) + len(value) > _MAX_HEADER_OCTETS:
-            raise _bad(f"Header '{name}' is longer than {_MAX_HEADER_OCTETS} characters")
+            raise bad(f"Header '{name}' is longer than {_MAX_HEADER_OCTETS} characters")
         if name.lower() in seen:
-            raise _bad(f"Duplicate header '{name}'.")
+            raise bad(f"Duplicate header '{name}'.")
         if name.lower() in _ONCE:
             seen.add(name.lower())
         if name.lower() not in _OVERWRITTEN:
@@ -132,20 +142,20 @@ def compose(
     message_id_header: str,
     at: float,
     envelope: Envelope,
-    subject: tuple[str, str | None],
-    text: tuple[str, str | None] | None,
-    html: tuple[str, str | None] | None,
-    headers: Sequence[tuple[str, str]],
+    subject: Text,
+    text: Text | None,
+    html: Text | None,
+    headers: Headers,
 ) -> Email:
-    """A message from parts, each with the charset it was given with (None: 7-bit ASCII).
+    """A message from its parts.
 
     Raises:
         AwsError: ``BadRequestException`` for non-ASCII content without a charset, an unknown charset, or
             no body at all.
     """
-    bodies = [_part(f"text/{kind}", *body) for kind, body in (("plain", text), ("html", html)) if body is not None]
+    bodies = [_part(f"text/{kind}", body) for kind, body in (("plain", text), ("html", html)) if body is not None]
     if not bodies:
-        raise _bad("The message must have a body: provide Text or Html")
+        raise bad("The message must have a body: provide Text or Html")
     if len(bodies) == 1:
         message = bodies[0]
     else:
@@ -159,7 +169,7 @@ def compose(
         ("To", _joined(envelope.to)),
         ("Cc", _joined(envelope.cc)),
         ("Reply-To", _joined(envelope.reply_to)),
-        ("Subject", _encoded_subject(*subject)),
+        ("Subject", _encoded_subject(subject)),
         ("Date", format_datetime(datetime.fromtimestamp(at, UTC))),
         ("Message-ID", message_id_header),
         ("MIME-Version", "1.0"),
@@ -167,66 +177,76 @@ def compose(
     ]
     ordered = [(name, value) for name, value in top if value or name == "Subject"]
     _set_headers(message, [*ordered, *message.items()])
-    return Email(_bytes(message), tuple(message.items()), subject[0], html[0] if html is not None else None)
+    return Email(_bytes(message), tuple(message.items()), subject.data, html.data if html else None)
 
 
-def read_raw(message_id_header: str, at: float, data: bytes) -> tuple[Message, dict[str, list[str]], dict[str, str]]:
-    """A raw message with SES's own Date and Message-ID in it and SES's control headers taken out.
+@dataclass(frozen=True)
+class Raw:
+    """A raw message as SES sends it on: ``addresses`` of its From, To, Cc and Bcc headers, and the ``control``
+    headers (``x-ses-…``, lower case) that were taken out of it."""
 
-    Returns the message, the addresses of its From, To, Cc and Bcc headers, and the values of its ``X-SES-…``
-    headers (lower case names).
+    email: Email
+    addresses: Mapping[str, Sequence[str]]
+    control: Mapping[str, str]
+
+
+def read_raw(message_id_header: str, at: float, data: bytes) -> Raw:
+    """``data`` with SES's own Date and Message-ID, and without Bcc and SES's control headers.
 
     Raises:
         AwsError: ``BadRequestException`` for no header block, a line that is too long, a duplicate header.
     """
     if any(len(line) > _MAX_LINE_OCTETS for line in data.splitlines()):
-        raise _bad(f"A line of the message is longer than {_MAX_LINE_OCTETS} characters")
+        raise bad(f"A line of the message is longer than {_MAX_LINE_OCTETS} characters")
     message = BytesParser(policy=_POLICY).parsebytes(data)
     if not message.keys() or message.defects:
-        raise _bad("The raw message is not a valid MIME message with a header and a body")
+        raise bad("The raw message is not a valid MIME message with a header and a body")
     seen: set[str] = set()
     for name in list(message):
         if name.lower() in _ONCE and name.lower() in seen:
-            raise _bad(f"Duplicate header '{name}'.")
+            raise bad(f"Duplicate header '{name}'.")
         seen.add(name.lower())
-    control = {name.lower(): str(value) for name, value in message.items() if name.lower().startswith("x-ses-")}
     addresses = {
-        kind: [f"{name} <{spec}>" if name else spec for name, spec in getaddresses(message.get_all(kind, []))]
+        kind: [formataddr(pair) for pair in getaddresses(message.get_all(kind, []))]
         for kind in ("From", "To", "Cc", "Bcc")
     }
-    own = {"date": format_datetime(datetime.fromtimestamp(at, UTC)), "message-id": message_id_header}
+    control = {name.lower(): str(value) for name, value in message.items() if _is_control(name)}
     kept = [
         (name, str(value))
         for name, value in message.items()
-        if name.lower() not in own and name.lower() != "bcc" and name.lower() not in control
+        if name.lower() not in ("date", "message-id", "bcc") and not _is_control(name)
     ]
-    _set_headers(message, [*kept, ("Date", own["date"]), ("Message-ID", own["message-id"])])
-    return message, addresses, control
-
-
-def finish_raw(message: Message) -> Email:
-    """The e-mail of a raw message that ``read_raw`` returned."""
-    subject = str(message.get("Subject", ""))
-    html = next(
-        (
-            _payload(part).decode(part.get_content_charset() or "ascii", "replace")
-            for part in message.walk()
-            if part.get_content_type() == "text/html"
-        ),
-        None,
-    )
-    return Email(
+    date = format_datetime(datetime.fromtimestamp(at, UTC))
+    _set_headers(message, [*kept, ("Date", date), ("Message-ID", message_id_header)])
+    html = next((part for part in message.walk() if part.get_content_type() == "text/html"), None)
+    email = Email(
         _bytes(message),
         tuple((name, str(value)) for name, value in message.items()),
-        str(make_header(decode_header(subject))),
-        html,
+        str(make_header(decode_header(str(message.get("Subject", ""))))),
+        None if html is None else _payload(html).decode(html.get_content_charset() or "ascii", "replace"),
     )
+    return Raw(email, addresses, control)
+
+
+def raw_envelope(params: Mapping[str, Any], addresses: Mapping[str, Sequence[str]]) -> Envelope:
+    """The envelope of a raw message: the request's members win over the message's headers."""
+    sender = params.get("FromEmailAddress") or next(iter(addresses["From"]), None)
+    if sender is None:
+        raise bad("Missing required header 'From'.")
+    if any((params.get("Destination") or {}).values()):
+        return read_envelope(params, sender)
+    destination = {f"{kind}Addresses": addresses[kind] for kind in ("To", "Cc", "Bcc")}
+    return read_envelope({**params, "Destination": destination}, sender)
+
+
+def _is_control(name: str) -> bool:
+    return name.lower().startswith("x-ses-")
 
 
 def check_size(email: Email) -> None:
     """Refuse what is larger than SES takes, counted as sent."""
     if len(email.raw) > MAX_MESSAGE_BYTES:
-        raise _bad(f"Message length is more than {MAX_MESSAGE_BYTES} bytes long: '{len(email.raw)}'.")
+        raise bad(f"Message length is more than {MAX_MESSAGE_BYTES} bytes long: '{len(email.raw)}'.")
 
 
 def _set_headers(message: Message, headers: Iterable[tuple[str, str]]) -> None:
@@ -243,10 +263,10 @@ def _bytes(message: Message) -> bytes:
     return out.getvalue()
 
 
-def _part(content_type: str, text: str, charset: str | None) -> Message:
-    encoded = _encode(text, charset, "body")
+def _part(content_type: str, text: Text) -> Message:
+    encoded = _encode(text, "body")
     part = Message(_POLICY)
-    part["Content-Type"] = f'{content_type}; charset="{charset or "us-ascii"}"'
+    part["Content-Type"] = f'{content_type}; charset="{text.charset or "us-ascii"}"'
     lines = encoded.splitlines() or [b""]
     if encoded.isascii() and max(map(len, lines)) <= _MAX_LINE_OCTETS:
         part["Content-Transfer-Encoding"] = "7bit"
@@ -257,22 +277,21 @@ def _part(content_type: str, text: str, charset: str | None) -> Message:
     return part
 
 
-def _encode(text: str, charset: str | None, what: str) -> bytes:
+def _encode(text: Text, what: str) -> bytes:
     try:
-        return text.encode(charset or "ascii")
+        return text.data.encode(text.charset or "ascii")
     except LookupError as reason:
-        raise _bad(f"The charset of the {what} is not known") from reason
+        raise bad(f"The charset of the {what} is not known") from reason
     except UnicodeEncodeError as reason:
-        raise _bad(
-            f"The {what} holds characters outside {charset or 'ASCII'}: specify a charset that has them"
-        ) from reason
+        known = text.charset or "ASCII"
+        raise bad(f"The {what} holds characters outside {known}: specify a charset that has them") from reason
 
 
-def _encoded_subject(subject: str, charset: str | None) -> str:
-    if _CONTROL.search(subject):
-        raise _bad("The subject contains control characters")
-    encoded = _encode(subject, charset, "subject")
-    return subject if encoded.isascii() and subject.isascii() else Header(subject, charset).encode()
+def _encoded_subject(subject: Text) -> str:
+    if _CONTROL.search(subject.data):
+        raise bad("The subject contains control characters")
+    _encode(subject, "subject")
+    return subject.data if subject.data.isascii() else Header(subject.data, subject.charset).encode()
 
 
 def _joined(addresses: Sequence[Address]) -> str:
@@ -289,7 +308,3 @@ def _decoded_parts(raw: bytes) -> bytes:
 def _payload(part: Message) -> bytes:
     decoded = part.get_payload(decode=True)
     return decoded if isinstance(decoded, bytes) else b""
-
-
-def _bad(message: str) -> AwsError:
-    return contract("sesv2").error("BadRequestException", message)

@@ -248,9 +248,9 @@ class _Fate:
         return f"203.0.113.{self.draw.randrange(1, 255)}"
 
     def _feedback_id(self, at: float) -> str:
-        return message_id(at, self.draw.getrandbits(128))
+        return message_id(at, self.draw.randbytes(16))
 
 
-def message_id(at: float, randomness: int) -> str:
+def message_id(at: float, randomness: bytes) -> str:
     """SES's form of an id: milliseconds in hexadecimal, something random, a counter that is always zero."""
-    return f"0100{int(at * 1000):012x}-{uuid.UUID(int=randomness, version=4)}-000000"
+    return f"0100{int(at * 1000):012x}-{uuid.UUID(bytes=randomness, version=4)}-000000"

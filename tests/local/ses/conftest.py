@@ -84,6 +84,7 @@ def make_ses(clock: Clock, firehose: ListeningFirehose, tmp_path: Path) -> Itera
             "identities": ("mail.example.com",),
             "behaviour": QUIET,
             "behaviour_by_domain": {},
+            "calls_per_second": 1_000_000,
         }
         ses = SimpleEmail(clock, firehose, tmp_path / "mailbox", ACCOUNT, REGION, SesSettings(**(defaults | settings)))
         made.append(ses)
