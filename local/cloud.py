@@ -77,7 +77,10 @@ class Cloud:
     def _assemble(self) -> None:
         seams.refuse_root_keys()
         seams.trust_loopback()
-        seams.name_schedules_in_full()
+        seams.name_resources_in_full()
+        seams.let_forms_upload()
+        seams.name_what_functions_raise()
+        seams.hide_host_packages()
         seams.follow_clock(self.clock)
         self.iam = Iam(ACCOUNT_ID, REGION)
         self.iam.create_operator(self._operator)

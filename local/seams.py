@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -112,11 +114,14 @@ def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:
         RuntimeError: MiniStack has no such name any more.
     """
     owner = private(module)
+    *path, attribute = name.split(".")
+    for step in path:
+        owner = getattr(owner, step, None)
     if (module, name) not in _originals:
-        if not hasattr(owner, name):
+        if not hasattr(owner, attribute):
             raise RuntimeError(f"MiniStack {EXPECTED_VERSION} had ministack.{module}.{name}; this one has not")
-        _originals[module, name] = getattr(owner, name)
-    setattr(owner, name, make(_originals[module, name]))
+        _originals[module, name] = getattr(owner, attribute)
+    setattr(owner, attribute, make(_originals[module, name]))
 
 
 def put_in_front(module: str, service: Service, owned: frozenset[str] | None = None) -> None:
@@ -151,8 +156,9 @@ def refuse_root_keys() -> None:
         replace(module, "is_root_access_key", lambda _: lambda access_key_id: False)
 
 
-def name_schedules_in_full() -> None:
-    """IAM sees a schedule's ARN with its group; MiniStack always says ``default``."""
+def name_resources_in_full() -> None:
+    """IAM sees a schedule's ARN with its group, where MiniStack always says ``default``, and the key that a
+    presigned POST writes."""
 
     def make(original: Callable[..., str]) -> Callable[..., str]:
         def extract_resource_arn(
@@ -171,6 +177,10 @@ def name_schedules_in_full() -> None:
                 except AwsError:
                     return "*"
                 return scheduler_resource(region, account_id, operation, params)
+            _form_key.set("")
+            if service == "s3" and headers.get("content-type", "").startswith("multipart/form-data"):
+                _form_key.set(_form_field(b"x-amz-credential", body).partition("/")[0])
+                return f"arn:aws:s3:::{path.strip('/')}/{_form_field(b'key', body)}"
             return original(service, method, path, headers, body, query_params, region, account_id)
 
         return extract_resource_arn
@@ -196,3 +206,105 @@ def trust_loopback() -> None:
         return lambda source_ip, secure_transport: original(source_ip, True)
 
     replace("app", "pin_request_origin", make)
+
+
+# The signing key named in the form of a presigned POST, for the request under way.
+_form_key: contextvars.ContextVar[str] = contextvars.ContextVar("form_key", default="")
+_FORM_FIELD = rb'name="%s"\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n'
+
+
+def _form_field(name: bytes, body: bytes) -> str:
+    """A field of an upload form; S3 wants them before the file, within 20 KB."""
+    match = re.search(_FORM_FIELD % name, body[:20_480], re.IGNORECASE)
+    return match.group(1).decode(errors="replace") if match else ""
+
+
+def let_forms_upload() -> None:
+    """A presigned POST is authorized as the key that signed its policy, and S3 refuses who is nobody;
+    MiniStack lets both pass as root. The signature and the policy's conditions are MiniStack's to check."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def enforce(
+            access_key_id: str,
+            iam_action: str,
+            service: str,
+            region: str,
+            resource_arn: str = "*",
+            service_context: dict[str, Any] | None = None,
+        ) -> Any:
+            if service == "s3" and not access_key_id:
+                if not (key := _form_key.get()):
+                    return private("core.iam_evaluator").EvalResult("ImplicitDeny", principal_arn="anonymous")
+                access_key_id, iam_action = key, "s3:PutObject"
+            return original(access_key_id, iam_action, service, region, resource_arn, service_context)
+
+        return enforce
+
+    replace("core.iam_evaluator", "enforce", make)
+
+
+def name_what_functions_raise() -> None:
+    """A function's error carries its exception's class as ``errorType``, which machines catch by;
+    MiniStack says ``Runtime.HandlerError`` for all."""
+    reported = '{"status": "error", "error": str(e), "trace": traceback.format_exc()}'
+    with_class = reported[:-1] + ', "type": type(e).__name__, "stack": traceback.format_tb(e.__traceback__)}'
+    _edit_worker(reported, with_class)
+    raised = threading.local()
+
+    def make_invoke(original: Callable[..., Any]) -> Callable[..., Any]:
+        def invoke(self: Any, *arguments: Any, **named: Any) -> Any:
+            raised.last = result = original(self, *arguments, **named)
+            return result
+
+        return invoke
+
+    def make_execute(original: Callable[..., Any]) -> Callable[..., Any]:
+        def execute(func: dict[str, Any], event: Any, request_id: str) -> Any:
+            raised.last = {}
+            result = original(func, event, request_id)
+            if result.get("error"):
+                body = result["body"]
+                if "type" in raised.last:
+                    stack = raised.last.get("stack", [])
+                    body |= {"errorType": raised.last["type"], "requestId": request_id, "stackTrace": stack}
+                elif body["errorMessage"].startswith("Worker init failed: No module named"):
+                    body["errorType"] = "Runtime.ImportModuleError"
+                elif body["errorMessage"] == "Worker process died":
+                    body["errorType"] = "Runtime.ExitError"
+            return result
+
+        return execute
+
+    replace("core.lambda_runtime", "Worker.invoke", make_invoke)
+    replace("services.lambda_svc", "_execute_function_warm", make_execute)
+
+
+_RUNTIME_ONLY = '''
+import importlib.machinery, site, sys
+_host = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+sys.path[:] = [path for path in sys.path if path not in _host]
+class _Runtime:
+    """AWS's runtime brings the SDK and what it needs; everything else is the function's or a layer's."""
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if path is None and name in {names}:
+            return importlib.machinery.PathFinder.find_spec(name, _host)
+sys.meta_path.append(_Runtime)
+'''
+_RUNTIME_PACKAGES = {"boto3", "botocore", "s3transfer", "jmespath", "dateutil", "six", "urllib3"}
+
+
+def hide_host_packages() -> None:
+    """Functions see the SDK and their own code and layers, not what this machine has installed."""
+    first = "import sys, json, importlib, traceback, os, time\n"
+    _edit_worker(first, _RUNTIME_ONLY.replace("{names}", repr(_RUNTIME_PACKAGES)) + first)
+
+
+def _edit_worker(old: str, new: str) -> None:
+    runtime = private("core.lambda_runtime")
+    script: str = runtime._PYTHON_WORKER_SCRIPT
+    if new in script:
+        return
+    if old not in script:
+        raise RuntimeError(f"MiniStack {EXPECTED_VERSION}'s worker script had {old!r}; this one has not")
+    runtime._PYTHON_WORKER_SCRIPT = script.replace(old, new)
