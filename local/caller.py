@@ -1,4 +1,4 @@
-"""Calls any AWS operation as a role: our own services in process, MiniStack's through boto3."""
+"""Calls any AWS operation as a role, without leaving this process where that can be."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3
+from botocore import parsers, serialize
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from botocore.response import StreamingBody
 
+from local import seams
 from local.contract import contract
 from local.identity import Iam, Identity, caller
 from local.ports import AwsError
-from local.seams import Service
 
-# The resource of one call, for IAM: (params) -> ARN.
+# What IAM is asked about for one call: (operation, params) -> ARN.
 type ResourceOf = Callable[[str, Mapping[str, Any]], str]
 
 # Services whose IAM prefix differs from botocore's name.
 _PREFIXES = {"sesv2": "ses", "stepfunctions": "states"}
+# Streams bodies and bends its paths in botocore's handlers: it is called over HTTP.
+_OVER_HTTP = frozenset({"s3"})
 
 
 class RoleCaller:
@@ -30,12 +33,12 @@ class RoleCaller:
         self._principal = principal
         self._iam = iam
         self._endpoint = endpoint
-        self._ours: dict[str, tuple[Service, ResourceOf]] = {}
+        self._ours: dict[str, tuple[seams.Service, ResourceOf]] = {}
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
-    def own(self, service: Service, resource_of: ResourceOf) -> None:
-        """Answer ``service``'s calls in process; ``resource_of`` names what IAM is asked about."""
+    def own(self, service: seams.Service, resource_of: ResourceOf) -> None:
+        """Answer ``service``'s calls by our own; ``resource_of`` names what IAM is asked about."""
         self._ours[service.name] = (service, resource_of)
 
     def reset(self) -> None:
@@ -55,12 +58,13 @@ class RoleCaller:
         identity = self._iam.assume(role_arn, self._principal, source_arn)
         if service in self._ours:
             return self._call_ours(service, operation, params, identity)
+        if service in _OVER_HTTP:
+            return self._call_http(service, operation, params, identity)
         return self._call_ministack(service, operation, params, identity)
 
     def _call_ours(self, name: str, operation: str, params: Mapping[str, Any], identity: Identity) -> dict[str, Any]:
         service, resource_of = self._ours[name]
-        action = f"{_PREFIXES.get(name, name)}:{operation}"
-        self._iam.allow(identity, action, resource_of(operation, params))
+        self._iam.allow(identity, f"{_PREFIXES.get(name, name)}:{operation}", resource_of(operation, params))
         token = caller.set(identity)
         try:
             return service.handle(operation, params)
@@ -70,20 +74,36 @@ class RoleCaller:
     def _call_ministack(
         self, service: str, operation: str, params: Mapping[str, Any], identity: Identity
     ) -> dict[str, Any]:
+        rules = contract(service)
+        model = rules.operation(operation).model
+        rules.operation(operation).validate(params)
+        protocol = rules.model.resolved_protocol
+        request = serialize.create_serializer(protocol, include_validation=False).serialize_to_request(
+            dict(params), model
+        )
+        answer = seams.dispatch(request, identity, rules.model.signing_name, self._iam.region)
+        parser: Any = parsers.create_parser(protocol)
+        output: dict[str, Any] = parser.parse(answer, model.output_shape)
+        output.pop("ResponseMetadata", None)
+        if answer["status_code"] < 300:
+            return output
+        error = output.pop("Error", {})
+        code = error.get("Code", "Unknown")
+        shape = rules.model.shape_for_error_code(code)
+        members = parser.parse(answer, shape) if shape is not None else {}
+        known = ("Error", "ResponseMetadata", "message", "Message")
+        members = {name: value for name, value in members.items() if name not in known}
+        raise AwsError(code, error.get("Message", ""), answer["status_code"], **members)
+
+    def _call_http(self, service: str, operation: str, params: Mapping[str, Any], identity: Identity) -> dict[str, Any]:
         client = self._client(service, identity)
-        # botocore's own public path by operation name; the snake-case methods only wrap it.
         try:
+            # The client's one way in by operation name; its snake-case methods only wrap it.
             answer: dict[str, Any] = client._make_api_call(operation, dict(params))
         except ClientError as refused:
             error = refused.response.get("Error", {})
-            metadata = refused.response.get("ResponseMetadata", {})
-            members = {
-                name: value
-                for name, value in refused.response.items()
-                if name not in ("Error", "ResponseMetadata", "message", "Message")
-            }
-            status = metadata.get("HTTPStatusCode", 400)
-            raise AwsError(error.get("Code", "Unknown"), error.get("Message", ""), status, **members) from refused
+            status = refused.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+            raise AwsError(error.get("Code", "Unknown"), error.get("Message", ""), status) from refused
         except ParamValidationError as refused:
             raise contract(service).error("ValidationException", str(refused)) from refused
         except BotoCoreError as fault:

@@ -12,9 +12,13 @@ import logging
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from botocore.awsrequest import HeadersDict
 
 from local import identity
 from local.clock import Clock
@@ -308,3 +312,39 @@ def _edit_worker(old: str, new: str) -> None:
     if old not in script:
         raise RuntimeError(f"MiniStack {EXPECTED_VERSION}'s worker script had {old!r}; this one has not")
     runtime._PYTHON_WORKER_SCRIPT = script.replace(old, new)
+
+
+def dispatch(request: Mapping[str, Any], who: identity.Identity, scope: str, region: str) -> dict[str, Any]:
+    """Let MiniStack answer a request that botocore has serialised, evaluated as ``who`` but not signed.
+
+    Call it from any thread but the event loop's. Returns what botocore's parsers read.
+    """
+    app = private("app")
+    body = request["body"]
+    query = {name: [str(value)] for name, value in dict(request["query_string"]).items()}
+    headers = {
+        **{name.lower(): value for name, value in request["headers"].items()},
+        "host": "127.0.0.1",
+        "authorization": f"AWS4-HMAC-SHA256 Credential={who.access_key_id}/20260101/{region}/{scope}/aws4_request,"
+        " SignedHeaders=host, Signature=0",
+    }
+    if isinstance(body, dict):
+        body = urlencode(body).encode()
+        headers["content-type"] = "application/x-www-form-urlencoded"
+
+    async def answer() -> Any:
+        responses = private("core.responses")
+        responses.set_request_account_id("")
+        responses.set_request_region(region)
+        private("core.iam_evaluator").pin_request_origin("127.0.0.1", True)
+        return await app._dispatch_service_request(
+            request["method"],
+            request["url_path"],
+            headers,
+            body.encode() if isinstance(body, str) else body,
+            query,
+            str(uuid.uuid4()),
+        )
+
+    status, answered, content = asyncio.run_coroutine_threadsafe(answer(), app._MAIN_LOOP).result()
+    return {"status_code": status, "headers": HeadersDict(answered), "body": content}
