@@ -1,0 +1,1 @@
+"""Step Functions of the one-machine cloud: JSONata machines, Distributed Map, what AWS refuses refused."""
