@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from functools import cache
 from typing import Annotated, Any, Literal
-from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from carillon import zones
 from carillon.transitions import CampaignState, TaskStatus
 
 CampaignId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{2,39}$")]
@@ -33,20 +32,8 @@ def _header_safe(value: str) -> str:
     return value
 
 
-_known_zones = cache(available_timezones)
-"""Cached, for it walks the zone files: 50 ms each time, for every campaign that a sender reads."""
-
-
-def _known_zone(name: str) -> str:
-    if name not in _known_zones():
-        raise ValueError(
-            f"unknown time zone {name!r}: use an IANA name such as Europe/Berlin, not an abbreviation or an offset"
-        )
-    return name
-
-
 HeaderText = Annotated[str, Field(min_length=1, max_length=900), AfterValidator(_header_safe)]
-ZoneName = Annotated[str, Field(max_length=64), AfterValidator(_known_zone)]
+ZoneName = Annotated[str, Field(max_length=64), AfterValidator(zones.known)]
 
 
 class Shape(BaseModel):
@@ -225,8 +212,12 @@ class PrepareListResult(Shape):
     valid: int
     rejected: dict[str, int]
     """By reason of the samples' vocabulary (``duplicate``, ``invalid_address``, ``suppressed``, …)."""
+    warnings: dict[str, int] = {}
+    """Accepted all the same, by the samples' vocabulary (``timezone_fallback``, ``too_few_fields_padded``, …)."""
     past: int
     """Targets that were already past and took the next day."""
+    unplanned: dict[str, int] = {}
+    """Tasks that got no slot, by reason: ``not_after``."""
     count: int
     """Tasks in the manifest of this generation."""
     batches: int

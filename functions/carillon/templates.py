@@ -68,7 +68,7 @@ class Renderer:
             )
         except minijinja.TemplateError as error:
             raise TemplateError(_explain(error, [name for name in self._placeholders if name not in values])) from None
-        if len(subject.splitlines()) != 1 or "\x00" in subject:
+        if subject.splitlines() != [subject] or "\x00" in subject:
             raise TemplateError("the subject is empty or has a line break: take it out of the value that it uses")
         return Rendered(subject, html, text)
 

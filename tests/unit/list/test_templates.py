@@ -43,6 +43,8 @@ def test_a_line_break_in_the_subject_is_refused(break_: str) -> None:
     renderer = Renderer(prepare(step("Hi {{ name }}"), "<p>x</p>"))
     with pytest.raises(TemplateError, match="line break"):
         renderer.render({"name": f"Finn{break_}Bcc: all@example.net"})
+    with pytest.raises(TemplateError, match="line break"):
+        renderer.render({"name": f"Finn{break_}"})
 
 
 def test_an_empty_cell_takes_the_default_and_without_one_is_an_error() -> None:
