@@ -1,0 +1,103 @@
+"""An e-mail as SES is to get it, and what SES's answers mean for the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from email.utils import formataddr, parseaddr
+from typing import Protocol
+
+import idna
+
+from carillon.shapes import CampaignSpec, Message
+from carillon.templates import Rendered
+
+
+@dataclass(frozen=True)
+class Email:
+    """One recipient's e-mail. All but subject, html and text is printable ASCII."""
+
+    sender: str
+    to: str
+    reply_to: str | None
+    subject: str
+    html: str
+    text: str
+    headers: tuple[tuple[str, str], ...]
+    tags: tuple[tuple[str, str], ...]
+
+
+def compose(spec: CampaignSpec, message: Message, rendered: Rendered, sending_domain: str) -> Email:
+    """The e-mail of ``message``. ``sending_domain`` names the list to mailbox providers (RFC 2919)."""
+    return Email(
+        sender=ascii_address(spec.from_),
+        to=message.to,
+        reply_to=spec.reply_to and ascii_address(spec.reply_to),
+        subject=rendered.subject,
+        html=rendered.html,
+        text=rendered.text,
+        headers=(("List-Id", f"<{spec.topic}.{sending_domain}>"),),
+        tags=(("campaign", message.campaign), ("task", message.task), ("step", str(message.step))),
+    )
+
+
+def ascii_address(written: str) -> str:
+    """``written`` (an address, perhaps with a name) for SES: name as encoded words, domain as A-labels.
+
+    What it cannot read it leaves alone: SES refuses it, and the task says so.
+    """
+    if written.isascii():
+        return written
+    name, address = parseaddr(written)
+    local, at, domain = address.rpartition("@")
+    try:
+        address = f"{local}{at}{idna.encode(domain, uts46=True).decode()}"
+        return formataddr((name, address)) if name else address
+    except UnicodeError:
+        return written
+
+
+class Mail(Protocol):
+    """SES, asked once: whoever implements it never tries again by itself."""
+
+    def send(self, email: Email) -> str:
+        """SES's message id.
+
+        Raises:
+            Unsent, NotNow, Rejected, SendingStopped: SES provably did not take it.
+            MaybeSent: nobody knows.
+        """
+
+
+class Unsent(Exception):
+    """The request never reached SES."""
+
+
+class NotNow(Exception):
+    """SES takes no more for the moment; ``for_today``: its 24-hour quota is used up."""
+
+    def __init__(self, code: str, *, for_today: bool) -> None:
+        super().__init__(code)
+        self.code = code
+        self.for_today = for_today
+
+
+class Rejected(Exception):
+    """SES said no to this e-mail, for good."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.message = message
+
+
+class SendingStopped(Exception):
+    """SES takes nothing from this account until a person has acted."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.message = message
+
+
+class MaybeSent(Exception):
+    """SES may have taken it: no answer, or one that does not say."""

@@ -1,0 +1,136 @@
+"""Slots of the pace, as one invocation of the sender uses them: in time, one e-mail in each, the rest given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from carillon.pace import SECOND_US, Grant, PaceSettings, Refusal, Refused, epoch_us
+
+_SHORTEST_LEAD_US = 20_000
+_LONGEST_LEAD_US = 2 * SECOND_US
+
+
+class Clock(Protocol):
+    """The port to time (`carillon.adapters.clock`)."""
+
+    def now(self) -> datetime:
+        """Now, aware."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in place."""
+        ...
+
+
+class Cadence:
+    """What a process has learnt about its own speed; each figure is half old, half new."""
+
+    def __init__(self) -> None:
+        self._reply_us = 0
+        self._ready_us = 0
+        self._posting_us = 0
+        self._interval_us: int | None = None
+
+    def reply_took(self, elapsed: timedelta, interval_us: int | None) -> None:
+        """A reservation was answered; the pace is one e-mail every ``interval_us``."""
+        self._reply_us = (self._reply_us + _us(elapsed)) // 2
+        self._interval_us = interval_us or self._interval_us
+
+    def ready_took(self, elapsed: timedelta) -> None:
+        """From deciding to claim until the e-mail could go."""
+        self._ready_us = (self._ready_us + _us(elapsed)) // 2
+
+    def posting_took(self, elapsed: timedelta) -> None:
+        """From asking SES until the outcome was written."""
+        self._posting_us = (self._posting_us + _us(elapsed)) // 2
+
+    @property
+    def lead_us(self) -> int:
+        """How long before its slot an e-mail has to be begun, so as not to miss it."""
+        return min(max(2 * (self._reply_us + self._ready_us), _SHORTEST_LEAD_US), _LONGEST_LEAD_US)
+
+    def at_once(self, wanted: int) -> int:
+        """How many slots to take together: all if we are faster than they follow each other, else the next alone.
+
+        Slots that go by while we are busy are lost to everybody; many senders, each taking one, lose none.
+        """
+        keeps_up = self._interval_us is None or self._ready_us + self._posting_us <= self._interval_us
+        return wanted if keeps_up else 1
+
+
+class Slots:
+    """The slots of one invocation, which sends nothing later than ``last_send``."""
+
+    def __init__(self, pace: PaceSettings, clock: Clock, cadence: Cadence, last_send: datetime) -> None:
+        self._pace = pace
+        self._clock = clock
+        self._cadence = cadence
+        self._last_send_us = epoch_us(last_send)
+        self._grant: Grant | None = None
+        self._unsent: Counter[str] = Counter()
+        """By hour: counted in the pace and not sent."""
+
+    def approach(self, wanted: int) -> Refused | None:
+        """Wait until shortly before the next slot; reserve up to ``wanted`` if none is left."""
+        grant = self._held(wanted)
+        if isinstance(grant, Refused):
+            return grant
+        slot = grant.upcoming(self._now())
+        if slot is not None:
+            self._sleep_until(slot - self._cadence.lead_us)
+        return None
+
+    def enter(self, wanted: int) -> Refused | None:
+        """Wait for the next slot and be in it: what is sent has to begin at once. A slot that we miss is lost."""
+        while True:
+            grant = self._held(wanted)
+            if isinstance(grant, Refused):
+                return grant
+            slot = grant.take(self._now())
+            if slot is None:
+                continue
+            self._sleep_until(slot)
+            if not grant.over(slot, self._now()):
+                return None
+
+    def sent(self) -> None:
+        """SES is being asked: this one is not given back, whatever SES says."""
+        assert self._grant is not None
+        self._unsent[self._grant.hour] -= 1
+
+    def give_back(self) -> None:
+        """What was counted and not sent no longer counts towards the cap. Its time is lost, unless we die before:
+        then its share of the cap is lost as well."""
+        for hour, count in self._unsent.items():
+            if count > 0:
+                self._pace.give_back(hour, count)
+
+    def _held(self, wanted: int) -> Grant | Refused:
+        now = self._now()
+        if now > self._last_send_us:
+            return Refused(Refusal.BUSY)
+        if self._grant is not None and self._grant.upcoming(now) is not None:
+            return self._grant
+        began = self._clock.now()
+        got = self._pace.reserve(
+            self._cadence.at_once(wanted), lead_us=self._cadence.lead_us, last_send_us=self._last_send_us
+        )
+        interval = got.interval_us if isinstance(got, Grant) else None
+        self._cadence.reply_took(self._clock.now() - began, interval)
+        if isinstance(got, Grant):
+            self._grant = got
+            self._unsent[got.hour] += got.count
+        return got
+
+    def _now(self) -> int:
+        return epoch_us(self._clock.now())
+
+    def _sleep_until(self, instant_us: int) -> None:
+        if (ahead := instant_us - self._now()) > 0:
+            self._clock.sleep(ahead / SECOND_US)
+
+
+def _us(elapsed: timedelta) -> int:
+    return elapsed // timedelta(microseconds=1)
