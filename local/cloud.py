@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,12 @@ from local.clock import ENVIRONMENT_VARIABLE, Clock
 from local.identity import Iam, operator_keys
 from local.ministack import private
 from local.scheduler import Scheduler
+from local.scheduler.faults import Fault
 from local.scheduler.stack import schedule_groups, schedules
+from local.ses.service import SimpleEmail
+from local.ses.settings import SesSettings
+from local.stepfunctions import seams as states_seams
+from local.stepfunctions.service import StepFunctions
 
 ACCOUNT_ID = "000000000000"
 REGION = "eu-central-1"
@@ -35,11 +40,12 @@ class Cloud:
     MiniStack keeps its state in modules, so a process has one cloud at a time.
 
     Args:
-        directory: where clock, mailbox and workers keep their files.
+        directory: where the clock and the mailbox keep their files.
         port: 0 takes a free one.
+        ses: the account's access, quotas and mailboxes.
     """
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
+    def __init__(self, directory: Path, port: int = 0, ses: SesSettings | None = None) -> None:
         if not _started.acquire(blocking=False):
             raise RuntimeError("this process already has a local cloud; stop it first")
         self.directory = directory.absolute()
@@ -48,6 +54,8 @@ class Cloud:
         self.endpoint = f"http://{HOST}:{self.port}"
         self.token = secrets.token_urlsafe(24)
         self.clock = Clock(self.directory / "clock")
+        self.mailbox = self.directory / "mailbox"
+        self._ses_settings = ses or SesSettings()
         self._operator = operator_keys()
         self._loop = asyncio.new_event_loop()
         self._finished: asyncio.Event | None = None
@@ -85,14 +93,29 @@ class Cloud:
         self.iam = Iam(ACCOUNT_ID, REGION)
         self.iam.create_operator(self._operator)
         self._callers = {
-            name: RoleCaller(f"{name}.amazonaws.com", self.iam, self.endpoint) for name in ("scheduler", "states")
+            name: RoleCaller(f"{name}.amazonaws.com", self.iam, self.endpoint)
+            for name in ("scheduler", "states", "ses")
         }
         self.scheduler = Scheduler(self.clock, self._callers["scheduler"], self.iam, ACCOUNT_ID, REGION)
         seams.put_in_front("scheduler", self.scheduler)
         seams.provision("AWS::Scheduler::Schedule", schedules(self.scheduler))
         seams.provision("AWS::Scheduler::ScheduleGroup", schedule_groups(self.scheduler))
+        self.ses = SimpleEmail(self.clock, self._callers["ses"], self.mailbox, ACCOUNT_ID, REGION, self._ses_settings)
+        private("app")._loaded_modules["ses_v2"] = self.ses.facade(private("services.ses_v2"))
+        self.states = StepFunctions(
+            self.clock,
+            self._callers["states"],
+            lambda: states_seams.stored_machines(ACCOUNT_ID, REGION),
+            self.emit,
+            ACCOUNT_ID,
+            REGION,
+        )
+        states_seams.install(self.states)
         for each in self._callers.values():
             each.own(self.scheduler, lambda *call: seams.scheduler_resource(REGION, ACCOUNT_ID, *call))
+            each.own(self.ses, self.ses.resource_of)
+            each.own(self.states, _states_resource)
+        self.ses.start()
 
     def client(self, service: str) -> Any:
         """A boto3 client of the operator."""
@@ -114,21 +137,21 @@ class Cloud:
         self.clock.advance(seconds)
         private("core.concurrency").esm_wake.set()
 
-    def emit(self, source: str, detail_type: str, detail: dict[str, Any], resources: list[str]) -> None:
-        """Put an event of an AWS service on the default bus; rules deliver it to their targets."""
+    def emit(self, event: dict[str, Any]) -> None:
+        """Put an event of an AWS service (source, detail-type, detail, time, resources) on the default bus;
+        rules deliver it to their targets."""
         entry = {
-            "Source": source,
-            "DetailType": detail_type,
-            "Detail": json.dumps(detail),
-            "Resources": resources,
-            "Time": self.clock.time(),
+            "Source": event["source"],
+            "DetailType": event["detail-type"],
+            "Detail": json.dumps(event["detail"]),
+            "Resources": event["resources"],
+            "Time": event["time"],
         }
         private("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
 
     def reset(self) -> None:
         """An empty account again, with the same operator."""
         private("app")._reset_all_state()
-        self.scheduler.reset()
         self.iam.reset()
         for each in self._callers.values():
             each.reset()
@@ -137,6 +160,8 @@ class Cloud:
     def stop(self) -> None:
         """Stop serving and end the workers of functions."""
         self.scheduler.close()
+        self.states.close()
+        self.ses.stop()
         finished = self._finished
         if finished is not None:
             self._loop.call_soon_threadsafe(finished.set)
@@ -212,13 +237,18 @@ def _reset(cloud: Cloud, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scheduler_faults(cloud: Cloud, options: dict[str, Any]) -> dict[str, Any]:
-    cloud.scheduler.faults.set(**options)
+    cloud.scheduler.faults.set(*(Fault(**fault) for fault in options["faults"]))
     return {}
+
+
+def _ses(cloud: Cloud, options: dict[str, Any]) -> dict[str, Any]:
+    return cloud.ses.control(options)
 
 
 CONTROLS: dict[str, Callable[[Cloud, dict[str, Any]], dict[str, Any]]] = {
     "clock/advance": _advance,
     "reset": _reset,
+    "ses": _ses,
     "scheduler/faults": _scheduler_faults,
 }
 
@@ -227,6 +257,12 @@ async def _answer(send: Callable[..., Any], status: int, document: dict[str, Any
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(document).encode()})
+
+
+def _states_resource(operation: str, params: Mapping[str, Any]) -> str:
+    """The ARN that IAM is asked about for a Step Functions operation."""
+    named = ("stateMachineArn", "executionArn", "mapRunArn", "resourceArn")
+    return next((params[name] for name in named if name in params), "*")
 
 
 class _Environment:
