@@ -1,0 +1,31 @@
+"""Prepared templates from the bucket, compiled once for each generation of a campaign."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from carillon import keys
+from carillon.adapters import aws
+from carillon.templates import Prepared, Renderer
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_KEPT = 64
+"""Compiled steps in memory: a process meets few campaigns at once, and a template is at most half a megabyte."""
+
+
+class PreparedTemplates:
+    """`carillon.sending.Templates` on S3."""
+
+    def __init__(self, bucket: str, client: S3Client | None = None) -> None:
+        self._bucket = bucket
+        self._client = client or aws.s3()
+        self.renderer = lru_cache(maxsize=_KEPT)(self._load)
+        """The step's renderer: (campaign id, generation, step). A template changes by a preparation, that is, with
+        the generation."""
+
+    def _load(self, campaign_id: str, generation: int, step: int) -> Renderer:
+        answer = self._client.get_object(Bucket=self._bucket, Key=keys.template(campaign_id, step))
+        return Renderer(Prepared.model_validate_json(answer["Body"].read()))

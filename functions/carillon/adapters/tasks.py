@@ -1,0 +1,93 @@
+"""Task rows, and the suppressions beside them, as the sender reads and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from botocore.exceptions import ClientError
+
+from carillon import keys
+from carillon.adapters import aws, suppressions
+from carillon.adapters.items import from_item, to_item, value
+from carillon.claims import Change, RowConflict, SuppressionKey, TaskKey
+from carillon.shapes import Task
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import KeysAndAttributesTypeDef
+
+_ROUNDS = 5
+"""DynamoDB hands keys back unprocessed when a partition is busy; these rounds, each after boto3's own, outlast that."""
+
+
+class TaskRows:
+    """`carillon.claims.Rows` on DynamoDB."""
+
+    def __init__(self, tasks_table: str, suppressions_table: str, client: DynamoDBClient | None = None) -> None:
+        self._tasks = tasks_table
+        self._suppressions = suppressions_table
+        self._client = client or aws.dynamodb()
+
+    def read(
+        self, tasks: Collection[TaskKey], suppressions_: Collection[SuppressionKey]
+    ) -> tuple[dict[TaskKey, Task], set[SuppressionKey]]:
+        """One BatchGetItem over both tables, and another for what it leaves.
+
+        Raises:
+            TimeoutError: some keys stay unprocessed.
+        """
+        wanted: dict[str, KeysAndAttributesTypeDef] = {
+            self._tasks: {"Keys": [to_item(keys.task_key(*task)) for task in tasks], "ConsistentRead": True},
+            self._suppressions: {"Keys": [suppressions.key(*k) for k in suppressions_], "ConsistentRead": True},
+        }
+        rows: dict[TaskKey, Task] = {}
+        suppressed: set[SuppressionKey] = set()
+        for _ in range(_ROUNDS):
+            answer = self._client.batch_get_item(RequestItems=wanted)
+            for item in answer["Responses"].get(self._tasks, ()):
+                row = _row(item)
+                rows[row.campaign_id, row.task] = row
+            suppressed |= {suppressions.key_of(item) for item in answer["Responses"].get(self._suppressions, ())}
+            unprocessed = answer.get("UnprocessedKeys")
+            if not unprocessed:
+                return rows, suppressed
+            wanted = cast("dict[str, KeysAndAttributesTypeDef]", unprocessed)
+        raise TimeoutError("DynamoDB leaves keys unprocessed")
+
+    def apply(self, change: Change) -> None:
+        """See `carillon.claims.Rows.apply`."""
+        names = {"#status": "status"}
+        values = {":before": value(change.before), ":after": value(change.after)}
+        conditions = ["#status = :before"]
+        for n, (path, expected) in enumerate(change.expected.items()):
+            parts = path.split(".")
+            names |= {f"#e{n}{m}": part for m, part in enumerate(parts)}
+            values[f":e{n}"] = value(expected)
+            conditions.append(f"{'.'.join(f'#e{n}{m}' for m in range(len(parts)))} = :e{n}")
+        settings = ["#status = :after"]
+        for n, (name, new) in enumerate(change.sets.items()):
+            names[f"#s{n}"] = name
+            values[f":s{n}"] = value(new)
+            settings.append(f"#s{n} = :s{n}")
+        names |= {f"#r{n}": name for n, name in enumerate(change.removes)}
+        removals = ", ".join(f"#r{n}" for n in range(len(change.removes)))
+        try:
+            self._client.update_item(
+                TableName=self._tasks,
+                Key=to_item(keys.task_key(change.campaign_id, change.task)),
+                UpdateExpression=f"SET {', '.join(settings)}{f' REMOVE {removals}' if removals else ''}",
+                ConditionExpression=" AND ".join(conditions),
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues=values,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
+            found: Any = error.response.get("Item")
+            raise RowConflict(_row(found) if found else None) from None
+
+
+def _row(item: Mapping[str, Any]) -> Task:
+    return Task.model_validate(from_item(item))
