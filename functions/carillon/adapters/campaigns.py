@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _AS_JSON = ("spec", "summary")
 """Stored as JSON strings: DynamoDB's own maps would lose nothing, but nobody queries inside them."""
+
+_NO_CURSOR = "this cursor is not one that this listing gave: leave it out to start at the beginning"
 
 
 class CampaignStore:
@@ -140,24 +143,50 @@ class CampaignStore:
         except self._client.exceptions.ConditionalCheckFailedException:
             return
 
-    def next_attempt(self, campaign_id: str) -> int:
-        """A number that no other execution of this campaign has: the last part of its name.
+    def next_attempt(self, seen: Campaign) -> int:
+        """The last part of a new execution's name, for a campaign that is as it was ``seen``.
+
+        No other execution has this number, and of two that saw the same only one gets any.
 
         Raises:
-            CampaignNotFound: there is no such campaign.
+            CampaignStateConflict: it has changed since, or another execution was just started.
+            CampaignNotFound: it is gone.
         """
+        answer = self._conditional(
+            seen.campaign_id,
+            "and has changed this very moment, or was asked for twice: read it again",
+            UpdateExpression="ADD attempts :one",
+            ConditionExpression="#state = :state AND generation = :generation AND attempts = :attempts",
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues={
+                ":one": value(1),
+                ":state": value(seen.state),
+                ":generation": value(seen.generation),
+                ":attempts": value(seen.attempts),
+            },
+        )
+        return answer.attempts
+
+    def remember(self, key: str, campaign_id: str, fingerprint: str, expires_at: int) -> tuple[str, str]:
+        """Tie an idempotency key to a campaign id and a fingerprint of what was asked; the first tie stands.
+
+        Returns the id and the fingerprint that the key is tied to. ``expires_at`` in epoch seconds.
+        """
+        name = f"idempotency#{hashlib.sha256(key.encode()).hexdigest()}"
+        tie = {"campaign_id": name, "creates": campaign_id, "fingerprint": fingerprint, "expires_at": expires_at}
         try:
-            answer = self._client.update_item(
+            self._client.put_item(
                 TableName=self._table,
-                Key=_key(campaign_id),
-                UpdateExpression="ADD attempts :one",
-                ConditionExpression="attribute_exists(campaign_id)",
-                ExpressionAttributeValues={":one": {"N": "1"}},
-                ReturnValues="UPDATED_NEW",
+                Item=to_item(tie),
+                ConditionExpression="attribute_not_exists(campaign_id)",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
-        except self._client.exceptions.ConditionalCheckFailedException:
-            raise CampaignNotFound(f"there is no campaign {campaign_id!r}") from None
-        return int(answer["Attributes"]["attempts"]["N"])
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
+            there: Any = error.response.get("Item")
+            tie = from_item(there)
+        return str(tie["creates"]), str(tie["fingerprint"])
 
     def by_state(
         self, state: CampaignState, *, limit: int = 100, cursor: str | None = None
@@ -178,16 +207,22 @@ class CampaignStore:
         self, index: str, attribute: str, wanted: str, limit: int, cursor: str | None
     ) -> tuple[list[Campaign], str | None]:
         start: dict[str, Any] = {"ExclusiveStartKey": read_cursor(cursor)} if cursor else {}
-        answer = self._client.query(
-            TableName=self._table,
-            IndexName=index,
-            KeyConditionExpression="#a = :a",
-            ExpressionAttributeNames={"#a": attribute},
-            ExpressionAttributeValues={":a": {"S": wanted}},
-            ScanIndexForward=False,
-            Limit=limit,
-            **start,
-        )
+        try:
+            answer = self._client.query(
+                TableName=self._table,
+                IndexName=index,
+                KeyConditionExpression="#a = :a",
+                ExpressionAttributeNames={"#a": attribute},
+                ExpressionAttributeValues={":a": {"S": wanted}},
+                ScanIndexForward=False,
+                Limit=limit,
+                **start,
+            )
+        except ClientError as error:
+            # The only part of the request that comes from outside.
+            if cursor and error.response["Error"]["Code"] == "ValidationException":
+                raise ValueError(_NO_CURSOR) from None
+            raise
         return [_campaign(item) for item in answer["Items"]], write_cursor(answer.get("LastEvaluatedKey"))
 
     def _update(
@@ -213,16 +248,24 @@ class CampaignStore:
             condition += " AND #execution = :expected_execution"
             expected[":expected_execution"] = value(execution)
             names["#execution"] = "execution"
+        return self._conditional(
+            campaign_id,
+            f"not {' or '.join(sorted(states))} at generation {generation}: someone else decided, read it again",
+            UpdateExpression=" ".join(expressions),
+            ConditionExpression=condition,
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues={f":{n}": value(v) for n, v in kept.items()} | expected,
+        )
+
+    def _conditional(self, campaign_id: str, otherwise: str, **update: Any) -> Campaign:
+        """One conditional update; the campaign after it, or the conflict with the campaign as it was found."""
         try:
             answer = self._client.update_item(
                 TableName=self._table,
                 Key=_key(campaign_id),
-                UpdateExpression=" ".join(expressions),
-                ConditionExpression=condition,
-                ExpressionAttributeNames=names,
-                ExpressionAttributeValues={f":{n}": value(v) for n, v in kept.items()} | expected,
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **update,
             )
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
@@ -232,9 +275,7 @@ class CampaignStore:
                 raise CampaignNotFound(f"there is no campaign {campaign_id!r}") from None
             found = _campaign(item)
             raise CampaignStateConflict(
-                f"campaign {campaign_id} is {found.state} at generation {found.generation}, not "
-                f"{' or '.join(sorted(states))} at generation {generation}: someone else decided, read it again",
-                found,
+                f"campaign {campaign_id} is {found.state} at generation {found.generation}, {otherwise}", found
             ) from None
         return _campaign(answer["Attributes"])
 
@@ -254,8 +295,8 @@ def read_cursor(cursor: str) -> dict[str, Any]:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError):
         key = None
-    if not isinstance(key, dict) or not all(isinstance(v, dict) and len(v) == 1 for v in key.values()):
-        raise ValueError("this cursor is not one that a listing gave: leave it out to start at the beginning")
+    if not isinstance(key, dict) or not all(isinstance(v, dict) and set(v) == {"S"} for v in key.values()):
+        raise ValueError(_NO_CURSOR)
     return key
 
 

@@ -7,7 +7,9 @@ condition, and a transaction is all or nothing.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import batched
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,9 @@ _NOT_NOW = frozenset(
     | {"TransactionConflict"}
 )
 """Outcomes of a single statement that the SDK does not repeat, because the call itself succeeded."""
+
+_COUNTING = 8
+"""Shards counted side by side: each is a read of its own partition."""
 
 _ATTEMPTS = 10
 _LONGEST_WAIT = 5.0
@@ -82,11 +87,11 @@ class CampaignRows:
 
     def shard(self, campaign_id: str, number: int, *statuses: TaskStatus) -> Iterator[list[Task]]:
         """Pages of a shard's rows, consistent, in the order of their keys; only ``statuses``, if any are given."""
-        start: dict[str, Any] | None = None
+        after: str | None = None
         while True:
-            tasks, start = self.page(campaign_id, number, statuses, start=start)
+            tasks, after = self.page(campaign_id, number, statuses, after=after)
             yield tasks
-            if start is None:
+            if after is None:
                 return
 
     def page(
@@ -95,32 +100,52 @@ class CampaignRows:
         number: int,
         statuses: Sequence[TaskStatus] = (),
         *,
-        start: dict[str, Any] | None = None,
+        after: str | None = None,
         limit: int = 0,
-    ) -> tuple[list[Task], dict[str, Any] | None]:
-        """One page of a shard: its rows, and the key where the next one starts (None: that was all).
+    ) -> tuple[list[Task], str | None]:
+        """One page of a shard: its rows, and the task after which the next one starts (None: that was all).
 
         ``limit`` bounds the rows looked at, before ``statuses`` are picked; 0: as many as 1 MB holds.
         """
-        options: dict[str, Any] = {}
-        if start:
-            options["ExclusiveStartKey"] = start
-        if limit:
-            options["Limit"] = limit
-        values = {":pk": value(keys.partition(campaign_id, number))}
+        options: dict[str, Any] = {"Limit": limit} if limit else {}
         if statuses:
             wanted = {f":s{n}": value(status) for n, status in enumerate(statuses)}
-            values |= wanted
             options["FilterExpression"] = f"#status IN ({', '.join(wanted)})"
             options["ExpressionAttributeNames"] = {"#status": "status"}
-        answer = self._client.query(
+            options["ExpressionAttributeValues"] = wanted
+        answer = self._query(campaign_id, number, after, options)
+        last = answer.get("LastEvaluatedKey")
+        tasks = [Task.model_validate(from_item(item)) for item in answer["Items"]]
+        return tasks, None if last is None else last["sk"]["S"].replace("#", "-")
+
+    def counts(self, campaign_id: str) -> Counter[TaskStatus]:
+        """How many rows there are in each status, zeros included: every row is read, eight shards at a time."""
+        total = Counter(dict.fromkeys(TaskStatus, 0))
+        with ThreadPoolExecutor(_COUNTING) as pool:
+            for found in pool.map(lambda number: self._count(campaign_id, number), range(keys.SHARDS)):
+                total.update(found)
+        return total
+
+    def _count(self, campaign_id: str, number: int) -> Counter[TaskStatus]:
+        found: Counter[TaskStatus] = Counter()
+        options = {"ProjectionExpression": "#status", "ExpressionAttributeNames": {"#status": "status"}}
+        last: str | None = None
+        while True:
+            answer = self._query(campaign_id, number, last, options)
+            found.update(TaskStatus(item["status"]["S"]) for item in answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                return found
+            last = answer["LastEvaluatedKey"]["sk"]["S"].replace("#", "-")
+
+    def _query(self, campaign_id: str, number: int, after: str | None, options: dict[str, Any]) -> Any:
+        values = {":pk": value(keys.partition(campaign_id, number)), **options.get("ExpressionAttributeValues", {})}
+        start = {} if after is None else {"ExclusiveStartKey": to_item(keys.task_key(campaign_id, after))}
+        return self._client.query(
             TableName=self._table,
             KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues=values,
             ConsistentRead=True,
-            **options,
+            **options | start | {"ExpressionAttributeValues": values},
         )
-        return [Task.model_validate(from_item(item)) for item in answer["Items"]], answer.get("LastEvaluatedKey")
 
     def _insert(self, task: Task) -> BatchStatementRequestTypeDef:
         item = to_item(keys.task_key(task.campaign_id, task.task) | task.model_dump(mode="json"))

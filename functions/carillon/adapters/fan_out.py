@@ -21,7 +21,11 @@ class FanOutFiles:
         self._client = client or aws.s3()
 
     def batch(self, key: str) -> list[BatchLine]:
-        """The lines of one batch: at most some hundreds (`PrepareList` cuts them)."""
+        """The lines of one batch: at most some hundreds (`PrepareList` cuts them).
+
+        Raises:
+            FileNotFoundError: there is no such batch. (To tell, S3 wants ListBucket as well.)
+        """
         return [BatchLine.model_validate_json(line) for line in self._lines(key)]
 
     def manifest(self, key: str) -> list[ManifestLine]:
@@ -54,7 +58,10 @@ class FanOutFiles:
         return [line for line in self._read(key).split(b"\n") if line.strip()]
 
     def _read(self, key: str) -> bytes:
-        return self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        try:
+            return self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        except self._client.exceptions.NoSuchKey:
+            raise FileNotFoundError(f"{key} is not in the bucket") from None
 
 
 def _records(content: bytes) -> list[Mapping[str, Any]]:

@@ -104,12 +104,12 @@ def test_a_shard_is_walked_page_by_page(rows: CampaignRows) -> None:
     shard = keys.shard(wanted[0].task)
     mine = sorted(row.task for row in wanted if keys.shard(row.task) == shard)
     found: list[str] = []
-    start: dict[str, Any] | None = None
+    after: str | None = None
     while True:
-        page, start = rows.page("advent", shard, start=start, limit=2)
+        page, after = rows.page("advent", shard, after=after, limit=2)
         assert len(page) <= 2
         found += [row.task for row in page]
-        if start is None:
+        if after is None:
             break
     assert found == mine
     cancelled = [row for page in rows.shard("advent", shard, TaskStatus.CANCELLED) for row in page]

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.campaigns import CampaignStore, write_cursor
 from carillon.errors import CampaignNotFound, CampaignStateConflict
 from carillon.shapes import Problem
 from carillon.transitions import CAMPAIGN_TRANSITIONS, CampaignState
@@ -32,7 +32,7 @@ def test_an_unknown_campaign_is_named(campaigns: CampaignStore) -> None:
     """Whatever is asked of a campaign that is not there, the answer is CampaignNotFound."""
     for ask in (
         lambda: campaigns.get("nobody"),
-        lambda: campaigns.next_attempt("nobody"),
+        lambda: campaigns.next_attempt(campaign(campaign_id="nobody")),
         lambda: campaigns.pause("nobody", 1, True, now=NOW),
     ):
         with pytest.raises(CampaignNotFound, match="nobody"):
@@ -103,14 +103,33 @@ def test_only_a_campaign_under_way_is_paused(campaigns: CampaignStore) -> None:
         campaigns.pause("advent", 1, True, now=NOW)
 
 
-def test_counters_and_attempts_add_up(campaigns: CampaignStore) -> None:
-    """Counters are added to, and no attempt number is given twice."""
-    campaigns.create(campaign())
+def test_counters_add_up(campaigns: CampaignStore) -> None:
+    """Counters are added to, and refused schedules once a generation."""
+    campaigns.create(campaign(generation=1))
     campaigns.count("advent", finished=2, failed=1)
     campaigns.count("advent", finished=3, cancelled=0)
+    campaigns.count_refused("advent", 1, 7)
+    campaigns.count_refused("advent", 1, 7)
+    campaigns.count_refused("advent", 2, 9)
     there = campaigns.get("advent")
-    assert (there.finished, there.failed, there.cancelled) == (5, 1, 0)
-    assert [campaigns.next_attempt("advent") for _ in range(3)] == [1, 2, 3]
+    assert (there.finished, there.failed, there.cancelled) == (5, 8, 0)
+
+
+def test_of_two_that_ask_at_once_one_gets_an_attempt(campaigns: CampaignStore) -> None:
+    """The number is given to whoever saw the campaign as it is; it is given once."""
+    campaigns.create(campaign())
+    seen = campaigns.get("advent")
+    assert campaigns.next_attempt(seen) == 1
+    with pytest.raises(CampaignStateConflict, match="asked for twice"):
+        campaigns.next_attempt(seen)
+    assert campaigns.next_attempt(campaigns.get("advent")) == 2
+
+
+def test_an_idempotency_key_stays_tied_to_its_first_campaign(campaigns: CampaignStore) -> None:
+    """The tie is no campaign: no listing shows it."""
+    assert campaigns.remember("k", "one", "f", 1_900_000_000) == ("one", "f")
+    assert campaigns.remember("k", "two", "g", 1_900_000_000) == ("one", "f")
+    assert campaigns.by_state(CampaignState.CREATED) == ([], None)
 
 
 def test_listings_are_newest_first_and_go_on_where_they_stopped(campaigns: CampaignStore) -> None:
@@ -122,5 +141,6 @@ def test_listings_are_newest_first_and_go_on_where_they_stopped(campaigns: Campa
     assert [c.campaign_id for c in first + second] == ["c-5", "c-4", "c-3", "c-2", "c-1"]
     assert end is None
     assert [c.campaign_id for c in campaigns.by_created("2026-11", limit=2)[0]] == ["c-5", "c-4"]
-    with pytest.raises(ValueError, match="cursor"):
-        campaigns.by_state(CampaignState.CREATED, cursor="nonsense")
+    for forged in ("nonsense", write_cursor({"campaign_id": {"N": "1"}}), write_cursor({"other": {"S": "x"}})):
+        with pytest.raises(ValueError, match="cursor"):
+            campaigns.by_state(CampaignState.CREATED, cursor=forged)

@@ -1,0 +1,213 @@
+"""Reconciling: the rows are the truth, and what Scheduler or a queue has lost is planned again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from carillon import keys
+from carillon.campaigns import Campaigns
+from carillon.enrolment import CREATION_LEAD, schedule_for
+from carillon.errors import CampaignStateConflict
+from carillon.shapes import BatchLine, Campaign, CampaignId, Schedule, Task, instant
+from carillon.transitions import CampaignState, TaskStatus
+
+GRACE = 15 * 60
+"""Seconds after its slot that a task may be Pending with nothing waiting in the queue: Scheduler's minute, its
+retries and its wait for capacity."""
+
+GRACE_BEHIND_A_QUEUE = 6 * 3600
+"""The same while messages wait: they wait for the pace, and a second message for each would only add to them."""
+
+AT_ONCE = 1500
+"""Tasks of a campaign planned again by one pass, a second apart: done before the next pass, 30 minutes later."""
+
+
+class Reconcile(BaseModel):
+    """Input of ReconcileTasks: one campaign, or (from the rule, whose event names none) all that are dispatching."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    campaign_id: CampaignId | None = None
+
+
+class Reconciled(BaseModel):
+    """What a pass found and did for one campaign; the counts are of its rows."""
+
+    campaign_id: str
+    pending: int
+    running: int
+    finished: int
+    failed: int
+    cancelled: int
+    rescheduled: int = 0
+    completed: bool = False
+
+
+class Rows(Protocol):
+    """The port to a campaign's task rows (`carillon.adapters.enrolment.CampaignRows`)."""
+
+    def shard(self, campaign_id: str, number: int, *statuses: TaskStatus) -> Iterator[list[Task]]:
+        """Pages of a shard's rows."""
+        ...
+
+    def renew(self, task: Task, generation: int, client_token: str) -> bool:
+        """Give a Pending task a new generation and client token; False when it is not as ``task`` says any more."""
+        ...
+
+
+class Batches(Protocol):
+    """The port to the batches in S3 (`carillon.adapters.fan_out.FanOutFiles`)."""
+
+    def batch(self, key: str) -> list[BatchLine]:
+        """The lines of one batch; FileNotFoundError when there is none of that key."""
+        ...
+
+
+class Schedules(Protocol):
+    """The port to Scheduler (`carillon.adapters.schedules.Schedules`)."""
+
+    def create(self, schedule: Schedule) -> bool:
+        """Create it; False when one of that name is there."""
+        ...
+
+    def ensure_group(self, group: str) -> None:
+        """Create the group; one that is there is fine."""
+        ...
+
+    def delete_group(self, group: str) -> None:
+        """Delete the group; one that is gone is fine."""
+        ...
+
+
+class Queue(Protocol):
+    """The port to the send queue (`carillon.adapters.queue.SendQueue`)."""
+
+    @property
+    def url(self) -> str:
+        """What schedules send to."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits, is delayed or is being worked on."""
+        ...
+
+
+class Reconciler:
+    """One pass over the dispatching campaigns; another pass right after it changes nothing."""
+
+    def __init__(self, campaigns: Campaigns, rows: Rows, batches: Batches, schedules: Schedules, queue: Queue) -> None:
+        self._campaigns = campaigns
+        self._rows = rows
+        self._batches = batches
+        self._schedules = schedules
+        self._queue = queue
+
+    def run(self, request: Reconcile, now: datetime) -> list[Reconciled]:
+        """Recount, plan again what is overdue, and complete what is done. Paused campaigns are left alone.
+
+        Raises:
+            CampaignNotFound: the campaign asked for does not exist.
+        """
+        ids = [request.campaign_id] if request.campaign_id else self._dispatching()
+        done = []
+        for campaign_id in ids:
+            campaign = self._campaigns.get(campaign_id)
+            if campaign.state is CampaignState.DISPATCHING and not campaign.paused:
+                done.append(self._reconcile(campaign, now))
+        return done
+
+    def _dispatching(self) -> Iterator[str]:
+        cursor: str | None = None
+        while True:
+            page, cursor = self._campaigns.by_state(CampaignState.DISPATCHING, cursor=cursor)
+            yield from [campaign.campaign_id for campaign in page]
+            if cursor is None:
+                return
+
+    def _reconcile(self, campaign: Campaign, now: datetime) -> Reconciled:
+        grace = GRACE if self._queue.is_empty() else GRACE_BEHIND_A_QUEUE
+        latest_slot = int(now.timestamp()) - grace
+        counts: Counter[TaskStatus] = Counter()
+        overdue: list[Task] = []
+        for number in range(keys.SHARDS):
+            for page in self._rows.shard(campaign.campaign_id, number):
+                counts.update(task.status for task in page)
+                late = (t for t in page if t.status is TaskStatus.PENDING and t.slot < latest_slot)
+                overdue += _first(late, AT_ONCE - len(overdue))
+        found = Reconciled(
+            campaign_id=campaign.campaign_id,
+            pending=counts[TaskStatus.PENDING],
+            running=counts[TaskStatus.RUNNING],
+            finished=counts[TaskStatus.FINISHED],
+            failed=counts[TaskStatus.FAILED],
+            cancelled=counts[TaskStatus.CANCELLED],
+        )
+        if overdue:
+            found.rescheduled = self._plan_again(campaign, overdue, now)
+        elif not found.pending and not found.running and counts.total() == campaign.enrolled:
+            found.completed = self._complete(campaign, found, now)
+        return found
+
+    def _plan_again(self, campaign: Campaign, overdue: Sequence[Task], now: datetime) -> int:
+        """Schedules for tasks that have lost theirs, a second apart; how many there were none for."""
+        group = keys.group(campaign.campaign_id, campaign.generation)
+        self._schedules.ensure_group(group)
+        earliest = int(now.timestamp()) + CREATION_LEAD
+        made = 0
+        for task, line in self._lines(campaign.campaign_id, overdue):
+            # The old token could be answered from memory, with no schedule behind it.
+            token = keys.client_token(campaign.campaign_id, campaign.generation, task.task, task.revision, instant(now))
+            if not self._rows.renew(task, campaign.generation, token):
+                continue
+            schedule = schedule_for(
+                campaign.campaign_id,
+                campaign.generation,
+                line.model_copy(update={"slot": task.slot, "revision": task.revision}),
+                self._queue.url,
+                not_before=earliest + made,
+                client_token=token,
+            )
+            made += self._schedules.create(schedule)
+        return made
+
+    def _lines(self, campaign_id: str, tasks: Sequence[Task]) -> Iterator[tuple[Task, BatchLine]]:
+        """Each task with the line that its batch planned it by: personalisation data are nowhere else.
+
+        A row's batch is one of its own generation, or of an older one if this pass's forerunner has renewed it
+        (it was Running while the campaign was resumed, and then came back to Pending).
+        """
+        left = {task.task: task for task in tasks}
+        for generation in range(max(task.generation for task in tasks), 0, -1):
+            for number in sorted({task.batch for task in left.values() if task.generation >= generation}):
+                try:
+                    lines = self._batches.batch(keys.batch(campaign_id, generation, number))
+                except FileNotFoundError:
+                    continue
+                yield from [(left.pop(line.task), line) for line in lines if line.task in left]
+
+    def _complete(self, campaign: Campaign, found: Reconciled, now: datetime) -> bool:
+        # The group first: a campaign that says completed is looked at by nobody again.
+        self._schedules.delete_group(keys.group(campaign.campaign_id, campaign.generation))
+        try:
+            self._campaigns.transition(
+                campaign.campaign_id,
+                CampaignState.DISPATCHING,
+                campaign.generation,
+                CampaignState.COMPLETED,
+                now=now,
+                finished=found.finished,
+                failed=found.failed,
+                cancelled=found.cancelled,
+            )
+        except CampaignStateConflict:
+            return False
+        return True
+
+
+def _first(tasks: Iterable[Task], most: int) -> list[Task]:
+    return [task for _, task in zip(range(max(0, most)), tasks, strict=False)]
