@@ -24,8 +24,11 @@ MESSAGES = {
 }
 
 
-class ConnectionDropped(Exception):
-    """The connection ends without an answer; only the caller's own records can tell what happened."""
+class ConnectionDropped(BaseException):
+    """The connection ends without an answer; only the caller's own records can tell what happened.
+
+    Not an ``Exception``: no handler on the way may turn it into an answer.
+    """
 
 
 @dataclass(eq=False)

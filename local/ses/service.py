@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from local.clock import Clock
 from local.contract import contract
@@ -20,6 +20,9 @@ from local.ses.settings import SesSettings
 from local.ses.shared import Operations, not_here, refused
 from local.ses.suppression import SuppressionList
 from local.ses.templates import Templates
+
+if TYPE_CHECKING:
+    from local.ses.facade import SimpleEmailFacade
 
 _SENDING = frozenset({"SendEmail", "SendBulkEmail"})
 
@@ -118,6 +121,13 @@ class SimpleEmail:
             self.faults.add(Fault(**fault))
         published = self.publish_due() if request.get("publish") else 0
         return {"faults": self.faults.listing(), "published": published}
+
+    def facade(self, original_module: Any) -> SimpleEmailFacade:
+        """What stands for MiniStack's ``ses_v2`` module in ``app._loaded_modules``; from here on configuration
+        sets and identities are those that CloudFormation makes too."""
+        from local.ses.facade import SimpleEmailFacade
+
+        return SimpleEmailFacade(original_module, self, self._account_id, self._region)
 
     def handle(self, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``operation`` (botocore's spelling) with the members of its output.
