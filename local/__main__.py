@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-from local.cloud import CONTROL_PATH, Cloud
+from local.cloud import Cloud
+from local.remote import Remote
 
 _START_SECONDS = 60
 _STOP_SECONDS = 30
@@ -46,12 +45,12 @@ def main() -> int:
         case "down":
             return _down(directory)
         case "reset":
-            _control(directory, "reset", {})
+            _remote(directory).control("reset", {})
         case "environment":
-            for name, value in _state(directory)["environment"].items():
+            for name, value in _remote(directory).environment.items():
                 print(f"export {name}={value}")
         case "clock":
-            print(_control(directory, "clock/advance", {"seconds": options.seconds})["now"])
+            print(_remote(directory).advance(options.seconds).isoformat())
     return 0
 
 
@@ -119,11 +118,15 @@ def _down(directory: Path) -> int:
     return 0
 
 
-def _state(directory: Path) -> dict[str, Any]:
+def _remote(directory: Path) -> Remote:
     try:
-        state: dict[str, Any] = json.loads((directory / "cloud.json").read_text())
+        return Remote(directory)
     except FileNotFoundError:
         raise SystemExit(f"nothing is up in {directory}") from None
+
+
+def _state(directory: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((directory / "cloud.json").read_text())
     return state
 
 
@@ -137,21 +140,6 @@ def _alive(pid: int) -> bool:
         listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
         command = listed.stdout.split()
     return b"local" in command and b"serve" in command
-
-
-def _control(directory: Path, path: str, options: dict[str, Any]) -> dict[str, Any]:
-    state = _state(directory)
-    request = urllib.request.Request(
-        state["endpoint"] + CONTROL_PATH + path,
-        data=json.dumps(options).encode(),
-        headers={"x-carillon-token": state["token"]},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            answer: dict[str, Any] = json.load(response)
-    except urllib.error.HTTPError as refused:
-        raise SystemExit(json.load(refused)["message"]) from None
-    return answer
 
 
 if __name__ == "__main__":

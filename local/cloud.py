@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from local import seams
+from local import grants, seams
 from local.caller import RoleCaller, client_of
 from local.clock import ENVIRONMENT_VARIABLE, Clock
+from local.firehose import Firehose
 from local.identity import Iam, operator_keys
 from local.ministack import private
 from local.scheduler import Scheduler
@@ -92,9 +93,11 @@ class Cloud:
         seams.follow_clock(self.clock)
         self.iam = Iam(ACCOUNT_ID, REGION)
         self.iam.create_operator(self._operator)
+        grants.require_invoke_permission(ACCOUNT_ID, REGION)
+        grants.require_roles(self.iam)
         self._callers = {
             name: RoleCaller(f"{name}.amazonaws.com", self.iam, self.endpoint)
-            for name in ("scheduler", "states", "ses")
+            for name in ("scheduler", "states", "ses", "firehose")
         }
         self.scheduler = Scheduler(self.clock, self._callers["scheduler"], self.iam, ACCOUNT_ID, REGION)
         seams.put_in_front("scheduler", self.scheduler)
@@ -102,6 +105,8 @@ class Cloud:
         seams.provision("AWS::Scheduler::ScheduleGroup", schedule_groups(self.scheduler))
         self.ses = SimpleEmail(self.clock, self._callers["ses"], self.mailbox, ACCOUNT_ID, REGION, self._ses_settings)
         private("app")._loaded_modules["ses_v2"] = self.ses.facade(private("services.ses_v2"))
+        self.firehose = Firehose(self.clock, self._callers["firehose"], ACCOUNT_ID, REGION)
+        private("app")._loaded_modules["firehose"] = self.firehose.facade(private("services.firehose"))
         self.states = StepFunctions(
             self.clock,
             self._callers["states"],
@@ -115,7 +120,9 @@ class Cloud:
             each.own(self.scheduler, lambda *call: seams.scheduler_resource(REGION, ACCOUNT_ID, *call))
             each.own(self.ses, self.ses.resource_of)
             each.own(self.states, _states_resource)
+            each.own(self.firehose, self.firehose.resource_of)
         self.ses.start()
+        self.firehose.start()
 
     def client(self, service: str) -> Any:
         """A boto3 client of the operator."""
@@ -162,6 +169,7 @@ class Cloud:
         self.scheduler.close()
         self.states.close()
         self.ses.stop()
+        self.firehose.stop()
         finished = self._finished
         if finished is not None:
             self._loop.call_soon_threadsafe(finished.set)

@@ -162,7 +162,7 @@ class Iam:
         )
         allowed = False
         for statement in [statements] if isinstance(statements, dict) else statements:
-            actions, excluded = _listed(statement.get("Action")), _listed(statement.get("NotAction"))
+            actions, excluded = listed(statement.get("Action")), listed(statement.get("NotAction"))
             if (
                 evaluator._action_matches("sts:AssumeRole", actions, excluded)
                 and evaluator._service_principal_matches(statement.get("Principal"), service_principal)
@@ -197,7 +197,8 @@ def operator_keys() -> Identity:
     return Identity(f"AKIA{secrets.token_hex(8).upper()}", secrets.token_urlsafe(30))
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
+    """A policy element that may be one value or several, as a list."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
