@@ -63,41 +63,39 @@ class Mail(Protocol):
         """SES's message id.
 
         Raises:
-            Unsent, NotNow, Rejected, SendingStopped: SES provably did not take it.
+            Unsent, NotNow, QuotaUsedUp, Rejected, SendingStopped: SES provably did not take it.
             MaybeSent: nobody knows.
         """
 
 
-class Unsent(Exception):
+class MailError(Exception):
+    """SES did not say yes. ``code`` is the error's name; ``message`` is SES's text, which may hold an address."""
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(code)
+        self.code = code
+        self.message = message
+
+
+class Unsent(MailError):
     """The request never reached SES."""
 
 
-class NotNow(Exception):
-    """SES takes no more for the moment; ``for_today``: its 24-hour quota is used up."""
-
-    def __init__(self, code: str, *, for_today: bool) -> None:
-        super().__init__(code)
-        self.code = code
-        self.for_today = for_today
+class NotNow(MailError):
+    """SES takes no more for the moment."""
 
 
-class Rejected(Exception):
+class QuotaUsedUp(MailError):
+    """SES takes no more until its last 24 hours have room again."""
+
+
+class Rejected(MailError):
     """SES said no to this e-mail, for good."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(code)
-        self.code = code
-        self.message = message
 
-
-class SendingStopped(Exception):
+class SendingStopped(MailError):
     """SES takes nothing from this account until a person has acted."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(code)
-        self.code = code
-        self.message = message
 
-
-class MaybeSent(Exception):
+class MaybeSent(MailError):
     """SES may have taken it: no answer, or one that does not say."""

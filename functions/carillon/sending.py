@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from carillon import claims, keys
 from carillon.addresses import canonical
 from carillon.claims import Change, RowConflict, Rows, SuppressionKey, TaskKey
-from carillon.emails import Email, Mail, NotNow, Rejected, SendingStopped, Unsent, compose
+from carillon.emails import Email, Mail, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent, compose
 from carillon.errors import CampaignNotFound, CampaignStateConflict
 from carillon.pace import SECOND_US, PaceSettings, Refusal, Refused
 from carillon.shapes import Campaign, CampaignPace, Message, Problem, Task
@@ -384,10 +384,11 @@ class _Batch:
             self._trouble("reach SES", envelope, error)
             change = claims.release(message, token)
             self._keep(envelope.record, NOT_NOW)
-        except NotNow as error:
+        except (NotNow, QuotaUsedUp) as error:
             self._trouble("send more", envelope, error)
             change = claims.release(message, token)
-            refused = Refused(Refusal.OVER_CAP) if error.for_today else Refused(Refusal.BUSY, NOT_NOW * SECOND_US)
+            for_now = isinstance(error, NotNow)
+            refused = Refused(Refusal.BUSY, NOT_NOW * SECOND_US) if for_now else Refused(Refusal.OVER_CAP)
             self._put_off(envelope, refused)
         except Rejected as error:
             change = claims.fail(message, token, Problem(code=error.code, message=error.message))
@@ -444,10 +445,10 @@ class _Batch:
         try:
             self._sender.queue.bury(record, reason)
         except Exception as error:
-            _log.error("cannot bury a message", extra={"message": record.message_id, "error": type(error).__name__})
+            _log.error("cannot bury a message", extra={"message_id": record.message_id, "error": type(error).__name__})
             self._keep(record, NOT_NOW)
         else:
-            _log.error("buried a message", extra={"message": record.message_id, "reason": reason})
+            _log.error("buried a message", extra={"message_id": record.message_id, "reason": reason})
 
     def _quietly(self, what: str, act: Callable[[], None]) -> None:
         try:

@@ -21,7 +21,7 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
-from carillon.emails import Email, MaybeSent, NotNow, Rejected, SendingStopped, Unsent
+from carillon.emails import Email, MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
 
 if TYPE_CHECKING:
     from mypy_boto3_sesv2 import SESV2Client
@@ -81,7 +81,7 @@ class SesMail:
             self._used = time.time()
 
 
-def _meaning(error: ClientError) -> Exception:
+def _meaning(error: ClientError) -> MailError:
     """What SES's answer says. Only the answers that SES is known to give before it takes an e-mail prove anything."""
     code = error.response["Error"]["Code"]
     text = error.response["Error"].get("Message", "")
@@ -92,12 +92,12 @@ def _meaning(error: ClientError) -> Exception:
         return SendingStopped(code, text)
     if code in _TOO_MANY or status == 429:
         # SES has one error for both quotas; only its text tells "Maximum sending rate exceeded" from this.
-        return NotNow(code, for_today="daily" in text.lower())
+        return QuotaUsedUp(code) if "daily message quota" in text.lower() else NotNow(code)
     if code in _REJECTED or status == 413:
         return Rejected(code, text)
     if status in (401, 403):
         # Nobody was asked: our own permission, credentials or clock. A person mends that, the task waits.
-        return NotNow(code, for_today=False)
+        return NotNow(code)
     return MaybeSent(code)
 
 
