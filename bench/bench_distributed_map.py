@@ -124,7 +124,9 @@ class Memory:
         self.objects = {"manifest.jsonl": "\n".join(lines).encode()}
         self.schedules: dict[str, Mapping[str, Any]] = {}
 
-    def call(self, service: str, operation: str, params: Mapping[str, Any], role_arn: str) -> dict[str, Any]:
+    def call(
+        self, service: str, operation: str, params: Mapping[str, Any], role_arn: str, source_arn: str = ""
+    ) -> dict[str, Any]:
         """See ``Caller.call``."""
         if service == "lambda":
             batch = json.loads(params["Payload"])

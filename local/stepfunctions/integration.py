@@ -83,15 +83,15 @@ class Integration:
             else:
                 yield from _unknown_fields(self._operation.input_shape, arguments, "")
 
-    def call(self, caller: Caller, arguments: Any, role_arn: str) -> Any:
-        """Call the operation with rendered ``arguments`` (JSON) as ``role_arn``; the task's result (JSON).
+    def call(self, caller: Caller, arguments: Any, role_arn: str, machine_arn: str) -> Any:
+        """Call the operation with rendered ``arguments`` (JSON) as the machine's role; the task's result (JSON).
 
         Raises:
             StateError: under the name that AWS gives the failure.
         """
         params = self._request(arguments)
         try:
-            answer = caller.call(self.service, self._operation.name, params, role_arn)
+            answer = caller.call(self.service, self._operation.name, params, role_arn, machine_arn)
         except AwsError as refused:
             raise StateError(self.error_name(refused.code), self._cause(refused)) from refused
         return _lambda_result(answer) if self._is_lambda else self._result(answer, "")

@@ -55,15 +55,18 @@ class Interpreter:
         runtime: Runtime,
         caller: Caller,
         role_arn: str,
+        machine_arn: str,
         region: str,
         context: dict[str, Any],
         history: History,
         distributed_map: DistributedMap,
     ) -> None:
-        """``context`` holds the Context Object's ``Execution`` and ``StateMachine``."""
+        """``machine_arn`` is the machine that holds the role; ``context`` has the Context Object's ``Execution``
+        and ``StateMachine``."""
         self.runtime = runtime
         self.caller = caller
         self.role_arn = role_arn
+        self.machine_arn = machine_arn
         self.region = region
         self.context = context
         self.history = history
@@ -183,9 +186,11 @@ class Interpreter:
         started = self.history.add("TaskStarted", scheduled, **what)
         try:
             if task.in_process:
-                result = task.call(self.caller, arguments, self.role_arn)
+                result = task.call(self.caller, arguments, self.role_arn, self.machine_arn)
             else:
-                call = self.runtime.in_thread(lambda: task.call(self.caller, arguments, self.role_arn))
+                call = self.runtime.in_thread(
+                    lambda: task.call(self.caller, arguments, self.role_arn, self.machine_arn)
+                )
                 result = await self.runtime.within(call, None if seconds is None else now + seconds)
             if len(dumps(result).encode()) > DATA_LIMIT:
                 raise StateError(

@@ -258,7 +258,14 @@ class MapRun:
             "StateMachine": {"Id": self.machine_arn, "Name": self._qualified},
         }
         return Interpreter(
-            parent.runtime, parent.caller, parent.role_arn, parent.region, context, history, parent.distributed_map
+            parent.runtime,
+            parent.caller,
+            parent.role_arn,
+            parent.machine_arn,
+            parent.region,
+            context,
+            history,
+            parent.distributed_map,
         )
 
     def _check_threshold(self) -> None:
@@ -355,4 +362,5 @@ class MapRun:
         return {name: value for name, value in record.items() if value is not None}
 
     def _s3(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
-        return self._parent.caller.call("s3", operation, params, self._parent.role_arn)
+        parent = self._parent
+        return parent.caller.call("s3", operation, params, parent.role_arn, parent.machine_arn)

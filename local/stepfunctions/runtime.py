@@ -47,7 +47,13 @@ class Runtime:
 
     def close(self) -> None:
         """Stop the thread. What still runs is dropped."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+
+        def stop() -> None:
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.call_later(_TICK, self._loop.stop)
+
+        self._loop.call_soon_threadsafe(stop)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # On the loop

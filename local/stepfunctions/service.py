@@ -151,6 +151,7 @@ class StepFunctions:
             self._runtime,
             self._caller,
             stored["roleArn"],
+            execution.machine_arn,
             self._region,
             context,
             execution.history,
