@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import boto3
 import requests
+from botocore.exceptions import ClientError
 
 from carillon import keys
 from carillon.transitions import TERMINAL, TaskStatus
@@ -70,7 +71,10 @@ class Deployment:
 
     def deploy(self) -> None:
         """``sam deploy`` what was built."""
-        self._sam("deploy", "--template-file", str(self._build / "template.yaml"), "--stack-name", STACK)
+        try:
+            self._sam("deploy", "--template-file", str(self._build / "template.yaml"))
+        except DeploymentFailed as failed:
+            raise DeploymentFailed(f"{failed}\n{self._refused_resources()}") from None
         stack = self.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"][0]
         self.outputs: dict[str, str] = {o["OutputKey"]: o["OutputValue"] for o in stack["Outputs"]}
 
@@ -134,7 +138,7 @@ class Deployment:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
         done = subprocess.run(
-            ["sam", verb, "--config-env", "local", *arguments],
+            ["sam", verb, "--config-file", str(ROOT / "samconfig.toml"), "--config-env", "local", *arguments],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -142,7 +146,19 @@ class Deployment:
             check=False,
         )
         if done.returncode:
-            raise DeploymentFailed(f"sam {verb} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+            said = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if "Uploading to" not in line]
+            raise DeploymentFailed(f"sam {verb} ended with {done.returncode}:\n" + "\n".join(said[-20:]))
+
+    def _refused_resources(self) -> str:
+        try:
+            events = self.client("cloudformation").describe_stack_events(StackName=STACK)["StackEvents"]
+        except ClientError as absent:
+            return str(absent)
+        return "\n".join(
+            f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason')}"
+            for event in events
+            if event["ResourceStatus"].endswith("_FAILED")
+        )
 
 
 class Refused(Exception):
