@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from carillon import campaigns, keys
-from carillon.errors import CarillonError
+from carillon.errors import CarillonError, InvalidCursor
 from carillon.shapes import Campaign, CampaignId, CampaignSpec, Problem, Shape, Task, TemplateName, instant
 from carillon.transitions import CANCELLABLE, LAUNCHABLE, PAUSABLE, RESUMABLE, CampaignState, TaskStatus
 
@@ -269,7 +269,7 @@ class CampaignApi:
         """Campaigns in a state, or created in a month (``2026-11``, UTC; this month unless said).
 
         Raises:
-            ValueError: the cursor is none of this listing's.
+            InvalidCursor: the cursor is none of this listing's.
         """
         if state is not None:
             found, following = self._store.by_state(state, limit=limit, cursor=cursor)
@@ -340,7 +340,7 @@ class CampaignApi:
         """A page of the campaign's tasks, of one status if asked.
 
         Raises:
-            ValueError: the cursor is none of this listing's.
+            InvalidCursor: the cursor is none of this listing's.
         """
         self._store.get(campaign_id)
         shard, after = _task_position(cursor)
@@ -413,7 +413,7 @@ def _task_position(cursor: str | None) -> tuple[int, str | None]:
     shard, dot, after = (cursor or "0.").partition(".")
     known = not after or (after[:1].isdigit() and _shard_of(after) == shard)
     if not dot or not shard.isdecimal() or int(shard) >= keys.SHARDS or not known:
-        raise ValueError("this cursor is not one that this listing gave: leave it out to start at the beginning")
+        raise InvalidCursor
     return int(shard), after or None
 
 

@@ -57,3 +57,10 @@ class FanOutBroken(CarillonError):
 
 class SweepUnfinished(CarillonError):
     """A sweep of rows ran out of time; the same call again goes on with what is left."""
+
+
+class InvalidCursor(CarillonError):
+    """A cursor that this listing never gave."""
+
+    def __init__(self) -> None:
+        super().__init__("this cursor is not one that this listing gave: leave it out to start at the beginning")

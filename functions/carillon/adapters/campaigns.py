@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Collection, Mapping
@@ -15,7 +14,7 @@ from pydantic import BaseModel
 
 from carillon.adapters import aws
 from carillon.adapters.items import from_item, to_item, value
-from carillon.errors import CampaignNotFound, CampaignStateConflict
+from carillon.errors import CampaignNotFound, CampaignStateConflict, InvalidCursor
 from carillon.shapes import Campaign, Problem, instant
 from carillon.transitions import CAMPAIGN_TRANSITIONS, PAUSABLE, CampaignState
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 _AS_JSON = ("spec", "summary")
 """Stored as JSON strings: DynamoDB's own maps would lose nothing, but nobody queries inside them."""
-
-_NO_CURSOR = "this cursor is not one that this listing gave: leave it out to start at the beginning"
 
 
 class CampaignStore:
@@ -194,6 +191,9 @@ class CampaignStore:
         """Campaigns in ``state``, newest first, and the cursor of the next page (None: that was all).
 
         From an index: it may lag the records by a moment.
+
+        Raises:
+            InvalidCursor: the cursor is none of this listing's.
         """
         return self._page("by_state", "state", str(state), limit, cursor)
 
@@ -221,7 +221,7 @@ class CampaignStore:
         except ClientError as error:
             # The only part of the request that comes from outside.
             if cursor and error.response["Error"]["Code"] == "ValidationException":
-                raise ValueError(_NO_CURSOR) from None
+                raise InvalidCursor from None
             raise
         return [_campaign(item) for item in answer["Items"]], write_cursor(answer.get("LastEvaluatedKey"))
 
@@ -289,14 +289,14 @@ def read_cursor(cursor: str) -> dict[str, Any]:
     """The key inside a cursor.
 
     Raises:
-        ValueError: this is no cursor of ours.
+        InvalidCursor: this is none of ours.
     """
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError):
+    except ValueError:  # of base64, of UTF-8 or of JSON
         key = None
     if not isinstance(key, dict) or not all(isinstance(v, dict) and set(v) == {"S"} for v in key.values()):
-        raise ValueError(_NO_CURSOR)
+        raise InvalidCursor
     return key
 
 

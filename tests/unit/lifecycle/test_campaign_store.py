@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from carillon.adapters.campaigns import CampaignStore, write_cursor
-from carillon.errors import CampaignNotFound, CampaignStateConflict
+from carillon.errors import CampaignNotFound, CampaignStateConflict, InvalidCursor
 from carillon.shapes import Problem
 from carillon.transitions import CAMPAIGN_TRANSITIONS, CampaignState
 
@@ -142,5 +142,5 @@ def test_listings_are_newest_first_and_go_on_where_they_stopped(campaigns: Campa
     assert end is None
     assert [c.campaign_id for c in campaigns.by_created("2026-11", limit=2)[0]] == ["c-5", "c-4"]
     for forged in ("nonsense", write_cursor({"campaign_id": {"N": "1"}}), write_cursor({"other": {"S": "x"}})):
-        with pytest.raises(ValueError, match="cursor"):
+        with pytest.raises(InvalidCursor):
             campaigns.by_state(CampaignState.CREATED, cursor=forged)

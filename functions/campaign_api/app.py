@@ -1,0 +1,266 @@
+"""CampaignApi: the HTTP API. Every refusal is a problem (RFC 9457) that says the cause and what to do."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from http import HTTPStatus
+from json import JSONDecodeError
+from pathlib import PurePath
+from traceback import extract_tb
+from typing import Annotated, Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
+from aws_lambda_powertools.event_handler.exceptions import NotFoundError
+from aws_lambda_powertools.event_handler.middlewares import NextMiddleware
+from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
+from aws_lambda_powertools.event_handler.openapi.params import Body, Header, Path, Query
+from aws_lambda_powertools.utilities.typing import LambdaContext
+from pydantic import StringConstraints
+
+from carillon.adapters import clock
+from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.enrolment import CampaignRows
+from carillon.adapters.executions import Executions
+from carillon.adapters.secrets import Tokens
+from carillon.adapters.uploads import Uploads
+from carillon.api import (
+    PAGE,
+    CampaignApi,
+    CampaignCreated,
+    CampaignPage,
+    Counts,
+    IdempotencyKeyReused,
+    Started,
+    TaskPage,
+    Upload,
+    UploadLink,
+    authorised,
+)
+from carillon.environment import Environment, load
+from carillon.errors import CampaignNotFound, CarillonError, InvalidCursor
+from carillon.shapes import CampaignId, CampaignSpec
+from carillon.transitions import CampaignState, TaskStatus
+
+logger = Logger()
+app = APIGatewayHttpResolver(enable_validation=True)
+
+PROBLEM = "application/problem+json"
+STATUS: dict[type[CarillonError], HTTPStatus] = {
+    CampaignNotFound: HTTPStatus.NOT_FOUND,
+    InvalidCursor: HTTPStatus.BAD_REQUEST,
+    IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+"""Of domain errors; all others are conflicts with the campaign as it is."""
+
+Id = Annotated[CampaignId, Path()]
+Cursor = Annotated[str | None, Query(max_length=2000)]
+Limit = Annotated[int, Query(ge=1, le=500)]
+Month = Annotated[str | None, Query(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
+IdempotencyKey = Annotated[
+    Annotated[str, StringConstraints(min_length=1, max_length=255)] | None, Header(alias="Idempotency-Key")
+]
+
+
+class Settings(Environment):
+    """What this function is told."""
+
+    campaigns_table: str
+    tasks_table: str
+    bucket: str
+    launch_campaign_arn: str
+    cancel_campaign_arn: str
+    api_token_secret: str
+    retention_days: int
+
+
+@logger.inject_lambda_context
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """An HTTP API event (payload 2.0) in, its answer out. Nothing is looked at before the token."""
+    headers = {name.lower(): text for name, text in (event.get("headers") or {}).items()}
+    if not authorised(headers.get("authorization"), _tokens().valid()):
+        refusal = problem(
+            HTTPStatus.UNAUTHORIZED,
+            "Unauthorized",
+            "the request carries no valid token: send the API's token as `Authorization: Bearer …`",
+        )
+        return {
+            "statusCode": refusal.status_code,
+            "headers": {"Content-Type": PROBLEM, "WWW-Authenticate": 'Bearer realm="carillon"'},
+            "body": refusal.body,
+        }
+    return app.resolve(event, context)
+
+
+def one_object(app: APIGatewayHttpResolver, next_middleware: NextMiddleware) -> Response[Any]:
+    """Powertools would take the first of a list of bodies and forget the others."""
+    if app.current_event.body and not isinstance(app.current_event.json_body, dict):
+        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", "the body must be one JSON object")
+    return next_middleware(app)
+
+
+app.use([one_object])
+
+
+@app.post("/campaigns", status_code=201)
+def create(spec: Annotated[CampaignSpec, Body()], idempotency_key: IdempotencyKey = None) -> CampaignCreated:
+    """Create a campaign; its list and templates are uploaded next."""
+    return _api().create(spec, clock.now(), idempotency_key)
+
+
+@app.get("/campaigns")
+def campaigns(
+    state: Annotated[CampaignState | None, Query()] = None,
+    month: Month = None,
+    cursor: Cursor = None,
+    limit: Limit = PAGE,
+) -> CampaignPage:
+    """Campaigns in a state, or created in a month (this one unless said), newest first."""
+    return _api().list(state, month, cursor, limit, clock.now())
+
+
+@app.get("/campaigns/<campaign_id>")
+def campaign(campaign_id: Id) -> dict[str, Any]:
+    """One campaign: spec, state, error, summary of its list, live counters."""
+    return _api().get(campaign_id)
+
+
+@app.get("/campaigns/<campaign_id>/counts")
+def counts(campaign_id: Id) -> Counts:
+    """Its tasks by status, counted over the rows themselves."""
+    return _api().counts(campaign_id)
+
+
+@app.get("/campaigns/<campaign_id>/tasks")
+def tasks(
+    campaign_id: Id,
+    status: Annotated[TaskStatus | None, Query()] = None,
+    cursor: Cursor = None,
+    limit: Limit = PAGE,
+) -> TaskPage:
+    """Its tasks, page by page."""
+    return _api().tasks(campaign_id, status, cursor, limit)
+
+
+@app.post("/campaigns/<campaign_id>/uploads", status_code=201)
+def upload_link(campaign_id: Id, upload: Annotated[Upload, Body()]) -> UploadLink:
+    """A link by which the list or a template goes to S3, past the API."""
+    return _api().upload_link(campaign_id, upload, clock.now())
+
+
+@app.post("/campaigns/<campaign_id>/launch", status_code=202)
+def launch(campaign_id: Id) -> Started:
+    """Launch it. The campaign's state says how that goes."""
+    return _api().launch(campaign_id, clock.now())
+
+
+@app.post("/campaigns/<campaign_id>/resume", status_code=202)
+def resume(campaign_id: Id) -> Started:
+    """Plan again what is Pending: after a pause, or after a launch that broke."""
+    return _api().launch(campaign_id, clock.now(), resume=True)
+
+
+@app.post("/campaigns/<campaign_id>/pause")
+def pause(campaign_id: Id) -> dict[str, Any]:
+    """Stop sending for now; a resume goes on."""
+    return _api().pause(campaign_id, clock.now())
+
+
+@app.post("/campaigns/<campaign_id>/cancel", status_code=202)
+def cancel(campaign_id: Id) -> Started:
+    """Cancel it: once its state is cancelled, nothing more is sent."""
+    return _api().cancel(campaign_id)
+
+
+@app.get("/openapi.json", include_in_schema=False)
+def openapi() -> Response[str]:
+    """This API, described."""
+    schema = app.get_openapi_json_schema(title="Carillon", version="1", description=__doc__ or "")
+    return Response(HTTPStatus.OK.value, "application/json", schema)
+
+
+@app.exception_handler(RequestValidationError)  # type: ignore[untyped-decorator]  # Powertools' own
+def invalid(error: RequestValidationError) -> Response[str]:
+    """What is wrong with each field; never what was in it, which may be somebody's address."""
+    found = error.errors()
+    if any(e["type"] == "json_invalid" for e in found):
+        return not_json()
+    errors = [{"field": ".".join(map(str, e["loc"])), "problem": e["msg"]} for e in found]
+    detail = "; ".join(f"{e['field']}: {e['problem']}" for e in errors)
+    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", f"mend these and send it again: {detail}", errors)
+
+
+@app.exception_handler([JSONDecodeError, UnicodeDecodeError, RecursionError])  # type: ignore[untyped-decorator]
+def malformed(error: Exception) -> Response[str]:
+    """No JSON at all: not even text, or nested past reason."""
+    return not_json()
+
+
+def not_json() -> Response[str]:
+    """The problem of a body that cannot be parsed."""
+    return problem(HTTPStatus.BAD_REQUEST, "MalformedJson", "the body is not JSON: send one JSON object")
+
+
+@app.exception_handler(NotImplementedError)  # type: ignore[untyped-decorator]  # what Powertools raises for these
+def unsupported(error: NotImplementedError) -> Response[str]:
+    """A body that says it is something else."""
+    detail = "the body must be JSON: send it with `Content-Type: application/json`"
+    return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "NotJson", detail)
+
+
+@app.exception_handler(CarillonError)  # type: ignore[untyped-decorator]
+def refused(error: CarillonError) -> Response[str]:
+    """A refusal of the domain, in its own words."""
+    return problem(STATUS.get(type(error), HTTPStatus.CONFLICT), error.code, str(error))
+
+
+@app.not_found
+def unknown(error: NotFoundError) -> Response[str]:
+    """No such route, or not by this method."""
+    return problem(HTTPStatus.NOT_FOUND, "NoSuchRoute", "there is no such route: GET /openapi.json lists them")
+
+
+@app.exception_handler(Exception)  # type: ignore[untyped-decorator]
+def unexpected(error: Exception) -> Response[str]:
+    """Our fault. The log gets where and what kind, not the message: it could quote an address."""
+    where = [f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]
+    logger.error("unexpected error", kind=type(error).__name__, where=where)
+    return problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "Unexpected",
+        "the API failed and its log says where: try again, and report it if it stays",
+    )
+
+
+def problem(status: HTTPStatus, code: str, detail: str, errors: list[dict[str, str]] | None = None) -> Response[str]:
+    """A problem of RFC 9457; ``code`` is what a program acts on, ``errors`` name fields."""
+    body: dict[str, Any] = {
+        "type": f"urn:carillon:problem:{code}",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": detail,
+        "code": code,
+    }
+    if errors:
+        body["errors"] = errors
+    return Response(status.value, PROBLEM, json.dumps(body, ensure_ascii=False))
+
+
+@cache
+def _tokens() -> Tokens:
+    return Tokens(load(Settings).api_token_secret)
+
+
+@cache
+def _api() -> CampaignApi:
+    settings = load(Settings)
+    return CampaignApi(
+        CampaignStore(settings.campaigns_table),
+        CampaignRows(settings.tasks_table),
+        Uploads(settings.bucket),
+        Executions(),
+        launch_machine=settings.launch_campaign_arn,
+        cancel_machine=settings.cancel_campaign_arn,
+        retention_days=settings.retention_days,
+    )

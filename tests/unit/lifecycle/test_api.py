@@ -1,0 +1,464 @@
+"""The HTTP API as its callers see it: events in, answers out, over the real tables and a fake of everything else."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from campaign_api import app
+from carillon import api, keys
+from carillon.adapters import clock
+from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.enrolment import CampaignRows
+from carillon.errors import CampaignStateConflict
+from carillon.shapes import CampaignId
+from carillon.transitions import CANCELLABLE, LAUNCHABLE, PAUSABLE, RESUMABLE, CampaignState
+
+from .conftest import NOW, SPEC, campaign, task
+
+BODY = SPEC.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+@dataclass
+class FakeUploads:
+    """Links that go nowhere, and a set of keys that are there."""
+
+    there: set[str] = field(default_factory=set)
+
+    def link(self, key: str, content_type: str, most_bytes: int, seconds: int) -> tuple[str, dict[str, str]]:
+        return "https://bucket.example/", {"key": key, "Content-Type": content_type}
+
+    def exists(self, key: str) -> bool:
+        return key in self.there
+
+
+@dataclass
+class FakeExecutions:
+    """Step Functions' rule for names (AWS_CONTRACTS 2): running is the same execution, ended is used up."""
+
+    started: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+
+    def start(self, machine: str, name: str, given: Mapping[str, Any]) -> str | None:
+        if name in self.ended:
+            return None
+        if (machine, name, given) not in self.started:
+            self.started.append((machine, name, given))
+        return f"arn:{name}"
+
+
+@dataclass
+class Caller:
+    """Calls the function with an event of the HTTP API's payload 2.0."""
+
+    uploads: FakeUploads
+    executions: FakeExecutions
+    token: str | None = "right"
+
+    def __call__(
+        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, **query: str
+    ) -> tuple[int, Any]:
+        text = body if isinstance(body, str) or body is None else json.dumps(body)
+        answer = app.handler(self.event(method, path, text, headers or {}, query), CONTEXT)
+        parsed = json.loads(answer["body"])
+        if answer["statusCode"] >= 400:
+            assert answer["headers"]["Content-Type"] == "application/problem+json"
+            assert parsed["status"] == answer["statusCode"]
+            assert parsed["detail"]
+        return answer["statusCode"], parsed
+
+    def event(
+        self, method: str, path: str, body: str | None, headers: Mapping[str, str], query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        token = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+        return {
+            "version": "2.0",
+            "rawPath": path,
+            "rawQueryString": "",
+            "headers": {"content-type": "application/json", **token, **headers},
+            "queryStringParameters": dict(query),
+            "requestContext": {"http": {"method": method, "path": path}, "stage": "$default"},
+            "body": body,
+            "isBase64Encoded": False,
+        }
+
+
+CONTEXT: Any = SimpleNamespace(
+    function_name="api", memory_limit_in_mb=512, invoked_function_arn="arn", aws_request_id="request"
+)
+
+
+@pytest.fixture
+def call(campaigns: CampaignStore, rows: CampaignRows, monkeypatch: pytest.MonkeyPatch) -> Caller:
+    caller = Caller(FakeUploads(), FakeExecutions())
+    service = api.CampaignApi(
+        campaigns,
+        rows,
+        caller.uploads,
+        caller.executions,
+        launch_machine="launch",
+        cancel_machine="cancel",
+        retention_days=30,
+    )
+    monkeypatch.setattr(app, "_api", lambda: service)
+    monkeypatch.setattr(app, "_tokens", lambda: SimpleNamespace(valid=lambda: ("right", "before")))
+    monkeypatch.setattr(clock, "epoch", NOW.timestamp)
+    return caller
+
+
+def uploaded(call: Caller, campaign_id: str = "advent") -> None:
+    call.uploads.there |= {keys.upload(campaign_id, "list.csv"), keys.upload(campaign_id, "templates/advent.html")}
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", "right ", "righ", "rightright", "ünïcode"])
+def test_without_a_valid_token_nothing_is_looked_at(call: Caller, campaigns: CampaignStore, token: str | None) -> None:
+    """401 with a challenge, whether the route exists or not, and nothing changed."""
+    call.token = token
+    if token == "right ":
+        assert call("GET", "/campaigns")[0] == 200
+        return
+    for method, path in (("POST", "/campaigns"), ("GET", "/nowhere"), ("GET", "/openapi.json")):
+        answer = app.handler(call.event(method, path, json.dumps(BODY), {}, {}), CONTEXT)
+        assert answer["statusCode"] == 401
+        assert answer["headers"]["WWW-Authenticate"].startswith("Bearer")
+        assert json.loads(answer["body"])["detail"]
+    assert campaigns.by_state(CampaignState.CREATED) == ([], None)
+
+
+def test_two_tokens_are_valid_during_a_rotation(call: Caller) -> None:
+    """Whoever has the previous token is let in still."""
+    call.token = "before"
+    assert call("GET", "/campaigns")[0] == 200
+
+
+def test_a_created_campaign_is_shown_and_listed(call: Caller) -> None:
+    """What was asked for comes back, with a state and a life of the stack's retention."""
+    status, created = call("POST", "/campaigns", BODY)
+    assert status == 201
+    status, shown = call("GET", f"/campaigns/{created['campaign_id']}")
+    assert status == 200
+    assert shown["state"] == "created"
+    assert shown["spec"]["from"] == BODY["from"]
+    assert shown["expires_at"] == int((NOW + timedelta(days=30)).timestamp())
+    for query in ({"state": "created"}, {"month": "2026-11"}, {}):
+        assert [c["campaign_id"] for c in call("GET", "/campaigns", **query)[1]["campaigns"]] == [
+            created["campaign_id"]
+        ]
+    assert call("GET", "/campaigns", state="completed")[1] == {"campaigns": [], "cursor": None}
+
+
+def test_the_same_creation_with_a_key_is_the_same_campaign(call: Caller) -> None:
+    """Repeated, it answers the same id; with another body the key is refused, and no campaign comes of it."""
+    key = {"Idempotency-Key": "order-66"}
+    first, again = (call("POST", "/campaigns", BODY, headers=key) for _ in range(2))
+    assert first == again
+    status, problem = call("POST", "/campaigns", BODY | {"name": "Other"}, headers=key)
+    assert (status, problem["code"]) == (422, "IdempotencyKeyReused")
+    call("POST", "/campaigns", BODY, headers={"Idempotency-Key": "another"})
+    assert len(call("GET", "/campaigns")[1]["campaigns"]) == 2
+
+
+def test_a_launch_needs_its_uploads_and_names_what_is_missing(call: Caller, campaigns: CampaignStore) -> None:
+    """409 with the missing names, and no execution, until list and template are there; then 202."""
+    campaigns.create(campaign())
+    status, problem = call("POST", "/campaigns/advent/launch")
+    assert (status, problem["code"]) == (409, "UploadMissing")
+    assert "the list, template advent.html" in problem["detail"]
+    uploaded(call)
+    status, started = call("POST", "/campaigns/advent/launch")
+    assert (status, started) == (202, {"campaign_id": "advent", "execution": "advent-g1-1"})
+    assert call.executions.started == [("launch", "advent-g1-1", {"campaign_id": "advent", "resume": False})]
+
+
+def test_a_resume_is_the_next_generation(call: Caller, campaigns: CampaignStore) -> None:
+    """The name carries the generation that it will be, and an attempt that no other has."""
+    campaigns.create(campaign(state="aborted", generation=3, attempts=7))
+    assert call("POST", "/campaigns/advent/resume")[1]["execution"] == "advent-g4-8"
+    assert call.executions.started[0][2] == {"campaign_id": "advent", "resume": True}
+
+
+@pytest.mark.parametrize(
+    ("action", "allowed"),
+    [
+        ("launch", LAUNCHABLE),
+        ("resume", RESUMABLE),
+        ("pause", PAUSABLE),
+        ("cancel", CANCELLABLE | {CampaignState.CANCELLING}),
+        ("uploads", LAUNCHABLE),
+    ],
+)
+def test_a_state_that_does_not_allow_it_is_a_conflict_that_says_what_to_do(
+    call: Caller, campaigns: CampaignStore, action: str, allowed: frozenset[CampaignState]
+) -> None:
+    """Every action on a campaign in every state: as the table has it, and a refusal changes nothing."""
+    for state in CampaignState:
+        there = campaign(campaign_id=f"c-{state}", state=state)
+        campaigns.create(there)
+        uploaded(call, there.campaign_id)
+        before = list(call.executions.started)
+        status, answer = call(
+            "POST", f"/campaigns/c-{state}/{action}", {"kind": "list"} if action == "uploads" else None
+        )
+        if state in allowed:
+            assert status < 300, answer
+        else:
+            assert (status, answer["code"]) == (409, "ActionRefused")
+            assert str(state) in answer["detail"]
+            assert api.ADVICE[state] in answer["detail"]
+            assert campaigns.get(there.campaign_id) == there
+            assert call.executions.started == before
+
+
+def test_a_campaign_past_its_retention_is_not_launched_again(call: Caller, campaigns: CampaignStore) -> None:
+    """Its rows may be gone already: 409, and no execution."""
+    campaigns.create(campaign(state="aborted", generation=1, expires_at=int(NOW.timestamp())))
+    status, problem = call("POST", "/campaigns/advent/resume")
+    assert status == 409
+    assert "retention" in problem["detail"]
+    assert not call.executions.started
+
+
+def test_of_two_launches_at_once_one_is_refused(
+    call: Caller, campaigns: CampaignStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both read `created`; the one whose number comes second starts nothing."""
+    campaigns.create(campaign())
+    uploaded(call)
+    seen = campaigns.get("advent")
+    assert call("POST", "/campaigns/advent/launch")[0] == 202
+    monkeypatch.setattr(campaigns, "get", lambda *_: seen)
+    status, problem = call("POST", "/campaigns/advent/launch")
+    assert (status, problem["code"]) == (409, CampaignStateConflict.__name__)
+    assert len(call.executions.started) == 1
+
+
+def test_a_second_cancel_is_the_same_execution_until_that_has_ended(call: Caller, campaigns: CampaignStore) -> None:
+    """And a cancel that broke can be asked for again, under another name."""
+    campaigns.create(campaign(state="dispatching", generation=1))
+    first, second = (call("POST", "/campaigns/advent/cancel")[1]["execution"] for _ in range(2))
+    assert first == second == "advent-cancel"
+    assert len(call.executions.started) == 1
+    call.executions.ended.add("advent-cancel")
+    assert call("POST", "/campaigns/advent/cancel")[1]["execution"] == "advent-cancel-1"
+
+
+def test_a_pause_is_the_flag_that_the_sender_reads(call: Caller, campaigns: CampaignStore) -> None:
+    """The state stays."""
+    campaigns.create(campaign(state="dispatching", generation=1))
+    assert call("POST", "/campaigns/advent/pause")[1]["paused"] is True
+    there = campaigns.get("advent")
+    assert (there.paused, there.state) == (True, CampaignState.DISPATCHING)
+
+
+def test_an_upload_link_is_for_one_file_of_one_type(call: Caller, campaigns: CampaignStore) -> None:
+    """List and template go where preparation reads them."""
+    campaigns.create(campaign())
+    status, link = call("POST", "/campaigns/advent/uploads", {"kind": "list"})
+    assert status == 201
+    assert link["fields"] == {"key": "campaigns/advent/upload/list.csv", "Content-Type": "text/csv"}
+    assert link["expires_at"] == "2026-11-29T09:00:00Z"
+    _, link = call("POST", "/campaigns/advent/uploads", {"kind": "template", "name": "advent.html"})
+    assert link["fields"]["key"] == "campaigns/advent/upload/templates/advent.html"
+
+
+def test_tasks_are_listed_once_each_over_all_pages(call: Caller, campaigns: CampaignStore, rows: CampaignRows) -> None:
+    """Small pages over 32 shards: every task once, filtered or not, and the last page has no cursor."""
+    campaigns.create(campaign(state="dispatching", generation=1, enrolled=90))
+    enrolled = rows.enrol([task(f"r{n}@example.com") for n in range(90)])
+    rows.cancel(enrolled[:30])
+
+    def walk(**query: str) -> list[str]:
+        found: list[str] = []
+        cursor: dict[str, str] = {}
+        for _ in range(200):
+            status, page = call("GET", "/campaigns/advent/tasks", limit="7", **query, **cursor)
+            assert status == 200
+            assert len(page["tasks"]) <= 7
+            found += [shown["task"] for shown in page["tasks"]]
+            if page["cursor"] is None:
+                return found
+            cursor = {"cursor": page["cursor"]}
+        raise AssertionError("the listing has no end")
+
+    assert sorted(walk()) == sorted(row.task for row in enrolled)
+    assert sorted(walk(status="Cancelled")) == sorted(row.task for row in enrolled[:30])
+    assert walk(status="Finished") == []
+    shown = call("GET", "/campaigns/advent/tasks", limit="1")[1]["tasks"][0]
+    assert shown["slot"] == "2026-11-29T09:00:00Z"
+    assert "client_token" not in shown
+
+
+def test_counts_are_those_of_the_rows(call: Caller, campaigns: CampaignStore, rows: CampaignRows) -> None:
+    """Whatever the advisory counters say; and the balance says whether all that were enrolled are there."""
+    campaigns.create(campaign(state="dispatching", generation=1, enrolled=3, finished=99))
+    enrolled = rows.enrol([task(f"r{n}@example.com") for n in range(3)])
+    rows.cancel(enrolled[:1])
+    assert call("GET", "/campaigns/advent/counts")[1] == {
+        "enrolled": 3,
+        "pending": 2,
+        "running": 0,
+        "finished": 0,
+        "failed": 0,
+        "cancelled": 1,
+        "balance": True,
+    }
+    rows.enrol([task("stranger@example.com")])
+    assert call("GET", "/campaigns/advent/counts")[1]["balance"] is False
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/campaigns/nobody"),
+        ("GET", "/campaigns/nobody/counts"),
+        ("GET", "/campaigns/nobody/tasks"),
+        ("POST", "/campaigns/nobody/launch"),
+        ("POST", "/campaigns/nobody/resume"),
+        ("POST", "/campaigns/nobody/pause"),
+        ("POST", "/campaigns/nobody/cancel"),
+        ("POST", "/campaigns/nobody/uploads"),
+    ],
+)
+def test_an_unknown_campaign_is_404_everywhere(call: Caller, method: str, path: str) -> None:
+    """The problem names the id."""
+    status, problem = call(method, path, {"kind": "list"} if path.endswith("uploads") else None)
+    assert (status, problem["code"]) == (404, "CampaignNotFound")
+    assert "nobody" in problem["detail"]
+
+
+def without(*path: str) -> Callable[[dict[str, Any]], Any]:
+    def change(body: dict[str, Any]) -> dict[str, Any]:
+        return {name: v for name, v in body.items() if name not in path}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (without("topic"), "topic"),
+        (lambda b: b | {"tpoic": "offers"}, "tpoic"),
+        (lambda b: b | {"steps": []}, "steps"),
+        (lambda b: b | {"from": "a@example.com\r\nBcc: b@example.com"}, "from"),
+        (lambda b: b | {"list": {"fallback_timezone": "Mars/Olympus"}}, "fallback_timezone"),
+        (lambda b: b | {"list": {"fallback_timezone": "CEST"}}, "fallback_timezone"),
+        (lambda b: b | {"pace": {"per_day": 0}}, "per_day"),
+        (lambda b: b | {"steps": [b["steps"][0] | {"template": "../../secret"}]}, "template"),
+        (lambda b: b | {"steps": [b["steps"][0] | {"rule": {"kind": "at", "at": "2026-12-01T08:00:00"}}]}, "at"),
+        (lambda b: b | {"not_after": "soon"}, "not_after"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(
+    call: Caller, campaigns: CampaignStore, change: Callable[[dict[str, Any]], Any], field: str
+) -> None:
+    """422 with the field, never with what was in it, and no campaign."""
+    status, problem = call("POST", "/campaigns", change(dict(BODY)))
+    assert (status, problem["code"]) == (422, "InvalidRequest")
+    assert any(field in error["field"].split(".") for error in problem["errors"])
+    assert "@" not in json.dumps(problem)
+    assert campaigns.by_created("2026-11") == ([], None)
+
+
+@pytest.mark.parametrize("body", ["{nope", '{"name": "x"', "[" * 100_000, "\x00", "NaN1"])
+def test_a_body_that_is_no_json_is_400(call: Caller, body: str) -> None:
+    """And says so, even nested past reason, and where no body is needed."""
+    assert call("POST", "/campaigns", body)[0] == 400
+    assert call("POST", "/campaigns/advent/launch", body)[0] == 400
+
+
+@pytest.mark.parametrize("body", ["[]", "[{}]", "3", '"text"', "null", json.dumps([BODY]), json.dumps([BODY, BODY])])
+def test_a_body_that_is_no_object_is_422(call: Caller, campaigns: CampaignStore, body: str) -> None:
+    """A list of specs is not quietly its first."""
+    assert call("POST", "/campaigns", body)[0] == 422
+    assert campaigns.by_created("2026-11") == ([], None)
+
+
+def test_a_body_of_another_type_is_415(call: Caller) -> None:
+    """The header decides."""
+    assert call("POST", "/campaigns", "a=b", headers={"content-type": "text/plain"})[0] == 415
+
+
+@pytest.mark.parametrize("path", ["..", "..%2f..", "ADVENT", "a" * 41, "advent#00", "ad vent", "-advent", "a"])
+def test_an_id_that_cannot_be_one_reaches_no_table(call: Caller, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tricks in the path end at the pattern: 4xx, and the store is never asked."""
+    monkeypatch.setattr(app, "_api", lambda: pytest.fail("the store was asked"))
+    for suffix in ("", "/tasks", "/counts"):
+        assert 400 <= call("GET", f"/campaigns/{path}{suffix}")[0] < 500
+    assert 400 <= call("POST", f"/campaigns/{path}/launch")[0] < 500
+
+
+@pytest.mark.parametrize("cursor", ["x", "99.", "-1.", "0.0-zz", "3.0-" + "0" * 32, "0.", "²."])
+def test_a_forged_cursor_is_refused_or_harmless(call: Caller, campaigns: CampaignStore, cursor: str) -> None:
+    """It can name a place in this campaign's shards and nothing else."""
+    campaigns.create(campaign())
+    status, answer = call("GET", "/campaigns/advent/tasks", cursor=cursor)
+    assert (status, answer.get("code")) == ((200, None) if cursor == "0." else (400, "InvalidCursor"))
+    assert call("GET", "/campaigns", cursor=cursor)[0] == 400
+
+
+@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "501"}, {"limit": "many"}, {"status": "pending"}])
+def test_a_query_that_is_wrong_is_422(call: Caller, query: dict[str, str]) -> None:
+    """Names the parameter."""
+    status, problem = call("GET", "/campaigns/advent/tasks", **query)
+    assert status == 422
+    assert next(iter(query)) in problem["errors"][0]["field"]
+
+
+def test_an_unknown_route_is_a_problem_too(call: Caller) -> None:
+    """Of the path or of the method."""
+    assert call("GET", "/nowhere")[1]["code"] == "NoSuchRoute"
+    assert call("DELETE", "/campaigns/advent")[0] == 404
+
+
+def test_our_own_fault_is_a_500_without_a_word_of_the_data(call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has where and what kind; neither it nor the answer quotes an address."""
+
+    def broken() -> None:
+        raise KeyError("ana@example.com")
+
+    monkeypatch.setattr(app, "_api", broken)
+    log = io.StringIO()
+    monkeypatch.setattr(app.logger.registered_handler, "stream", log)
+    status, problem = call("GET", "/campaigns/advent")
+    assert status == 500
+    assert "KeyError" in log.getvalue()
+    assert "ana@example.com" not in log.getvalue() + json.dumps(problem)
+
+
+def test_the_api_describes_itself(call: Caller) -> None:
+    """OpenAPI 3.1 with every route."""
+    status, schema = call("GET", "/openapi.json")
+    assert status == 200
+    assert schema["openapi"].startswith("3.1")
+    assert {f"/campaigns/{{campaign_id}}/{verb}" for verb in ("launch", "resume", "pause", "cancel", "tasks")} <= set(
+        schema["paths"]
+    )
+
+
+@given(st.lists(st.datetimes(min_value=NOW.replace(tzinfo=None)), min_size=2, max_size=2))
+def test_ids_sort_by_creation(moments: list[Any]) -> None:
+    """Until 2059; the same millisecond leaves it to chance."""
+    first, second = sorted(moment.replace(tzinfo=NOW.tzinfo, year=min(moment.year, 2050)) for moment in moments)
+    if int(first.timestamp() * 1000) < int(second.timestamp() * 1000):
+        assert api.new_id(first) < api.new_id(second)
+
+
+def test_an_id_is_a_campaign_id() -> None:
+    """It fits the pattern that every name is made from."""
+    from pydantic import TypeAdapter
+
+    TypeAdapter(CampaignId).validate_python(api.new_id(NOW))
+
+
+def test_every_state_has_its_advice() -> None:
+    """A refusal always says what to do instead."""
+    assert set(api.ADVICE) == set(CampaignState)
