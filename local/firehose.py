@@ -287,9 +287,13 @@ def check_stream(params: Mapping[str, Any]) -> None:
         raise _not_here(f"DeliveryStreamType {params['DeliveryStreamType']}")
     sources = [key for key in params if key.endswith("SourceConfiguration")]
     others = [key for key in params if key.endswith("DestinationConfiguration") and not key.startswith("ExtendedS3")]
-    for key in (*sources, *others, "DeliveryStreamEncryptionConfigurationInput"):
+    for key in (*sources, *others):
         if params.get(key):
             raise _not_here(key)
+    # A key of the service's own needs no grant and shows nowhere; one of the customer's would be KMS's part.
+    encryption = params.get("DeliveryStreamEncryptionConfigurationInput") or {}
+    if encryption.get("KeyType", "AWS_OWNED_CMK") != "AWS_OWNED_CMK":
+        raise _not_here(f"KeyType {encryption['KeyType']}")
     if not params.get("ExtendedS3DestinationConfiguration"):
         raise _invalid("Exactly one destination configuration must be specified")
     check_destination(params["ExtendedS3DestinationConfiguration"])
