@@ -78,7 +78,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Email:
-    """A message ready to go: its bytes, its headers as written, its subject as read, its HTML if it has any."""
+    """A message ready to go: its bytes, the headers that events show, its subject as read, any HTML it has."""
 
     raw: bytes
     headers: tuple[tuple[str, str], ...]
@@ -177,7 +177,7 @@ def compose(
     ]
     ordered = [(name, value) for name, value in top if value or name == "Subject"]
     _set_headers(message, [*ordered, *message.items()])
-    return Email(_bytes(message), tuple(message.items()), subject.data, html.data if html else None)
+    return Email(_bytes(message), _shown(message), subject.data, html.data if html else None)
 
 
 @dataclass(frozen=True)
@@ -214,14 +214,14 @@ def read_raw(message_id_header: str, at: float, data: bytes) -> Raw:
     kept = [
         (name, str(value))
         for name, value in message.items()
-        if name.lower() not in ("date", "message-id", "bcc") and not _is_control(name)
+        if name.lower() not in (*_OVERWRITTEN, "bcc") and not _is_control(name)
     ]
     date = format_datetime(datetime.fromtimestamp(at, UTC))
     _set_headers(message, [*kept, ("Date", date), ("Message-ID", message_id_header)])
     html = next((part for part in message.walk() if part.get_content_type() == "text/html"), None)
     email = Email(
         _bytes(message),
-        tuple((name, str(value)) for name, value in message.items()),
+        _shown(message),
         str(make_header(decode_header(str(message.get("Subject", ""))))),
         None if html is None else _payload(html).decode(html.get_content_charset() or "ascii", "replace"),
     )
@@ -237,6 +237,11 @@ def raw_envelope(params: Mapping[str, Any], addresses: Mapping[str, Sequence[str
         return read_envelope(params, sender)
     destination = {f"{kind}Addresses": addresses[kind] for kind in ("To", "Cc", "Bcc")}
     return read_envelope({**params, "Destination": destination}, sender)
+
+
+def _shown(message: Message) -> tuple[tuple[str, str], ...]:
+    """The headers that events show: the caller's and those of the request, not what SES puts in place."""
+    return tuple((name, str(value)) for name, value in message.items() if name.lower() not in _OVERWRITTEN)
 
 
 def _is_control(name: str) -> bool:

@@ -17,8 +17,7 @@ from local.firehose import Firehose
 from local.ministack import private
 from local.ports import AwsError
 
-ACCOUNT, REGION = "000000000000", "us-east-1"
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/firehose-to-s3"
+ROLE = "arn:aws:iam::000000000000:role/firehose-to-s3"
 KEY = r"-(\d+)-(\d{4})-(\d\d)-(\d\d)-(\d\d)-(\d\d)-(\d\d)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
@@ -57,7 +56,9 @@ def s3() -> ListeningS3:
 def firehose(clock: Clock, s3: ListeningS3) -> Iterator[Firehose]:
     module = private("services.firehose")
     module.reset()
-    firehose = Firehose(clock, s3, ACCOUNT, REGION)
+    # Outside a request MiniStack works in the account and Region it was started with, if it was.
+    scope = private("core.responses")
+    firehose = Firehose(clock, s3, scope.get_account_id(), scope.get_region())
     firehose.facade(module)
     yield firehose
     module.reset()

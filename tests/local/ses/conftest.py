@@ -114,8 +114,8 @@ def ses(make_ses: Callable[..., SimpleEmail]) -> SimpleEmail:
 
 
 def email(to: str | list[str] = "ana@example.org", **members: Any) -> dict[str, Any]:
-    """SendEmail's members for a small message; ``members`` replace or add some."""
-    return {
+    """SendEmail's members for a small message; ``members`` replace or add some, None takes one away."""
+    whole = {
         "FromEmailAddress": "Example Shop <news@mail.example.com>",
         "Destination": {"ToAddresses": [to] if isinstance(to, str) else to},
         "ConfigurationSetName": "events",
@@ -129,6 +129,7 @@ def email(to: str | list[str] = "ana@example.org", **members: Any) -> dict[str, 
             }
         },
     } | members
+    return {name: value for name, value in whole.items() if value is not None}
 
 
 def simple(**parts: Any) -> dict[str, Any]:
