@@ -100,6 +100,9 @@ def require_roles(iam: Iam) -> None:
             queue = props.get("EventSourceArn", "")
             if ":sqs:" in queue:
                 _check_polling(iam, props["FunctionName"], queue)
+            if concurrency := (props.get("ScalingConfig") or {}).get("MaximumConcurrency"):
+                # A parameter's value is text; CloudFormation makes of it what the resource's schema says.
+                props = {**props, "ScalingConfig": {"MaximumConcurrency": int(concurrency)}}
             return make(logical_id, props, stack_name)
 
         return create
