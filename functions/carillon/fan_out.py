@@ -116,14 +116,14 @@ def child(record: Mapping[str, Any]) -> Child:
 
 def unproven(manifest: Iterable[ManifestLine], children: Iterable[Child]) -> list[ManifestLine]:
     """Lines that no child's output proves complete: a row for each task, and each scheduled, settled or refused."""
-    proven: dict[int, int] = {}
+    proven: set[tuple[int, int]] = set()
     for c in children:
         if c.batch is None or c.output is None:
             continue
-        counted = sum(int(c.output.get(part, 0)) for part in ("scheduled", "settled", "refused"))
+        counted = sum(int(c.output[part]) for part in ("scheduled", "settled", "refused"))
         if counted == int(c.output["enrolled"]):
-            proven[c.batch] = counted
-    return [line for line in manifest if proven.get(line.batch) != line.count]
+            proven.add((c.batch, counted))
+    return [line for line in manifest if (line.batch, line.count) not in proven]
 
 
 def hopeless(missing: Sequence[ManifestLine], children: Iterable[Child]) -> str | None:

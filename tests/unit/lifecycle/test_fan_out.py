@@ -1,0 +1,209 @@
+"""Proving a fan-out from what ResultWriter wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from carillon import keys
+from carillon.adapters.campaigns import CampaignStore
+from carillon.errors import CampaignStateConflict, FanOutBroken
+from carillon.fan_out import ROUNDS, child, confirm_fan_out, unproven
+from carillon.shapes import ConfirmFanOut, ConfirmFanOutResult, ManifestLine
+from carillon.transitions import CampaignState
+
+from .conftest import campaign
+
+
+def succeeded(batch: int, scheduled: int = 100, settled: int = 0, refused: int = 0, **changes: int) -> dict[str, Any]:
+    """A record of SUCCEEDED_n.json as documented: Input and Output are JSON as text."""
+    output = {
+        "batch": batch,
+        "enrolled": scheduled + settled + refused,
+        "scheduled": scheduled,
+        "settled": settled,
+        "refused": refused,
+    }
+    return {
+        "ExecutionArn": f"arn:aws:states:eu-central-1:123456789012:express:launch/FanOut:{batch}",
+        "Input": json.dumps({"campaign_id": "advent", "generation": 1, "batch": batch, "key": "k", "count": 100}),
+        "InputDetails": {"Included": True},
+        "Output": json.dumps(output | changes),
+        "OutputDetails": {"Included": True},
+        "Status": "SUCCEEDED",
+    }
+
+
+def failed(batch: int, error: str = "EnrolmentFailed", cause: str = "…") -> dict[str, Any]:
+    record = succeeded(batch) | {"Status": "FAILED", "Error": error, "Cause": cause}
+    del record["Output"]
+    return record
+
+
+def pending(batch: int) -> dict[str, Any]:
+    return {"Input": json.dumps({"batch": batch}), "InputDetails": {"Included": True}, "Status": "PENDING"}
+
+
+@dataclass
+class FakeFiles:
+    """A manifest of batches of 100, the records so far, and the manifests written."""
+
+    batches: int
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+    written: dict[str, Sequence[ManifestLine]] = field(default_factory=dict)
+
+    def manifest(self, key: str) -> list[ManifestLine]:
+        assert key == "first"
+        return [ManifestLine(batch=n, key=f"b{n}", count=100, first_slot=0) for n in range(self.batches)]
+
+    def write_manifest(self, key: str, lines: Sequence[ManifestLine]) -> str | None:
+        self.written[key] = lines
+        return "v1"
+
+    def results(self, prefix: str) -> Iterable[Mapping[str, Any]]:
+        return self.records
+
+
+class FakeMapRuns:
+    """Counts as DescribeMapRun gives them."""
+
+    def map_run_counts(self, map_run: str) -> Mapping[str, int]:
+        return {"succeeded": 2, "failed": 1, "pending": 0}
+
+
+def confirm(campaigns: CampaignStore, files: FakeFiles, number: int = 1) -> ConfirmFanOutResult:
+    request = ConfirmFanOut(
+        campaign_id="advent",
+        generation=1,
+        map_run="arn:map",
+        manifest_key="first",
+        results_prefix="p",
+        round=number,
+    )
+    return confirm_fan_out(request, campaigns, files, FakeMapRuns())
+
+
+@pytest.fixture
+def enqueued(campaigns: CampaignStore) -> CampaignStore:
+    campaigns.create(campaign(state=CampaignState.ENQUEUED, generation=1))
+    return campaigns
+
+
+def test_a_manifest_all_proven_leaves_nothing(enqueued: CampaignStore) -> None:
+    """Scheduled, settled and refused together are what was enrolled, and that is what was planned."""
+    files = FakeFiles(3, [succeeded(0), succeeded(1, 60, 40), succeeded(2, 99, 0, 1)])
+    assert confirm(enqueued, files) == ConfirmFanOutResult(remaining=0, refused=1)
+    assert not files.written
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        None,
+        failed(1),
+        pending(1),
+        succeeded(1, 99),
+        succeeded(1, 99, enrolled=100),
+        succeeded(1, 100, enrolled=101),
+        succeeded(1) | {"Output": json.dumps("no object")},
+        {k: v for k, v in succeeded(1).items() if k != "Output"},
+    ],
+    ids=["nothing", "failed", "pending", "fewer", "unscheduled", "more", "other-output", "no-output"],
+)
+def test_what_is_not_proven_runs_again(enqueued: CampaignStore, record: dict[str, Any] | None) -> None:
+    """Whatever there is instead of a proof, that batch alone is in the next manifest."""
+    files = FakeFiles(2, [succeeded(0), *([record] if record else [])])
+    result = confirm(enqueued, files)
+    key = keys.manifest("advent", 1, 2)
+    assert result == ConfirmFanOutResult(remaining=1, manifest_key=key, manifest_version="v1", refused=0)
+    assert [line.batch for line in files.written[key]] == [1]
+    files.records.append(succeeded(1))
+    assert confirm(enqueued, files, 2).remaining == 0
+
+
+def test_what_is_still_missing_after_the_last_round_breaks_the_launch(enqueued: CampaignStore) -> None:
+    """And says how many, why and what to do."""
+    files = FakeFiles(2, [succeeded(0), failed(1), failed(1), failed(1)])
+    for number in range(1, ROUNDS):
+        assert confirm(enqueued, files, number).remaining == 1
+    with pytest.raises(FanOutBroken, match=r"1 of 2 batches .* 3 × EnrolmentFailed.*2 succeeded, 1 failed.*resume"):
+        confirm(enqueued, files, ROUNDS)
+
+
+@pytest.mark.parametrize("error", ["ScheduleQuotaExceeded", "SchedulerAccessDenied"])
+def test_quota_or_access_break_the_launch_at_once(enqueued: CampaignStore, error: str) -> None:
+    """With the reason, and without an address that a cause may quote."""
+    files = FakeFiles(2, [succeeded(0), failed(1, error, "no more for ana@example.com")])
+    with pytest.raises(FanOutBroken, match=f"{error}: no more for …") as broken:
+        confirm(enqueued, files)
+    assert "@" not in str(broken.value)
+    assert not files.written
+
+
+def test_the_errors_that_are_hopeless_are_those_of_the_machine() -> None:
+    """The names are states of launch_campaign's children."""
+    from pathlib import Path
+
+    import yaml
+
+    from carillon.fan_out import HOPELESS
+
+    machine = yaml.safe_load((Path(__file__).parents[3] / "statemachines" / "launch_campaign.asl.yaml").read_text())
+    children = machine["States"]["FanOut"]["ItemProcessor"]["States"]
+    states = children["CreateSchedules"]["ItemProcessor"]["States"].values()
+    assert {state["Error"] for state in states if state["Type"] == "Fail"} >= HOPELESS
+    assert set(children["CreateSchedules"]["Output"]) == {"batch", "enrolled", "scheduled", "settled", "refused"}
+
+
+@pytest.mark.parametrize(
+    ("batches", "refused", "broken"), [(1, 10, False), (1, 11, True), (20, 20, False), (20, 21, True)]
+)
+def test_more_than_one_percent_and_more_than_ten_refusals_break_the_launch(
+    enqueued: CampaignStore, batches: int, refused: int, broken: bool
+) -> None:
+    """Both bounds must be passed (DESIGN section 7); either way the refused are counted as failed."""
+    records = [succeeded(n) for n in range(1, batches)] + [succeeded(0, 100 - refused, 0, refused)]
+    files = FakeFiles(batches, records)
+    if broken:
+        with pytest.raises(FanOutBroken, match=f"{refused} of {batches * 100}"):
+            confirm(enqueued, files)
+    else:
+        assert confirm(enqueued, files).refused == refused
+    assert enqueued.get("advent").failed == refused
+
+
+def test_refusals_are_counted_once(enqueued: CampaignStore) -> None:
+    """Lambda may run ConfirmFanOut again; and rounds before the last count nothing."""
+    files = FakeFiles(2, [succeeded(0, 95, 0, 5)])
+    confirm(enqueued, files, 1)
+    assert enqueued.get("advent").failed == 0
+    files.records.append(succeeded(1, 99, 0, 1))
+    assert confirm(enqueued, files, 2) == confirm(enqueued, files, 2) == ConfirmFanOutResult(remaining=0, refused=6)
+    assert enqueued.get("advent").failed == 6
+
+
+@pytest.mark.parametrize(("state", "generation"), [("cancelling", 1), ("aborted", 1), ("enqueued", 2)])
+def test_someone_elses_decision_ends_it(campaigns: CampaignStore, state: str, generation: int) -> None:
+    """No manifest for a campaign that is not this launch's any more."""
+    campaigns.create(campaign(state=state, generation=generation))
+    files = FakeFiles(1)
+    with pytest.raises(CampaignStateConflict):
+        confirm(campaigns, files)
+    assert not files.written
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["ok", "short", "failed", "pending"])), max_size=20))
+def test_a_batch_is_proven_by_one_whole_success_and_by_nothing_else(history: list[tuple[int, str]]) -> None:
+    """Law: over any history of rounds, missing = those that no round has finished; more records never un-prove."""
+    make = {"ok": succeeded, "short": lambda n: succeeded(n, 1), "failed": failed, "pending": pending}
+    manifest = FakeFiles(5).manifest("first")
+    children = [child(make[what](batch)) for batch, what in history]
+    proven = {batch for batch, what in history if what == "ok"}
+    assert {line.batch for line in unproven(manifest, children)} == set(range(5)) - proven
