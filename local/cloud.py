@@ -47,6 +47,7 @@ class Cloud:
     """
 
     def __init__(self, directory: Path, port: int = 0, ses: SesSettings | None = None) -> None:
+        seams.check_version()
         if not _started.acquire(blocking=False):
             raise RuntimeError("this process already has a local cloud; stop it first")
         self.directory = directory.absolute()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import importlib.metadata
 import logging
 import re
 import threading
@@ -107,6 +108,16 @@ class Facade:
 
 
 _originals: dict[tuple[str, str], Any] = {}
+
+
+def check_version() -> None:
+    """Every seam is of one version of MiniStack.
+
+    Raises:
+        RuntimeError: another one is installed.
+    """
+    if (installed := importlib.metadata.version("ministack")) != EXPECTED_VERSION:
+        raise RuntimeError(f"the local cloud needs ministack {EXPECTED_VERSION}, this is {installed}")
 
 
 def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:
