@@ -1,0 +1,327 @@
+"""A list in DuckDB: read once, judged row by row, with the reason of everybody who is not written to.
+
+Memory stays flat: the rows live in a database file in the working directory and what is too big spills beside it.
+DuckDB may touch nothing outside that directory once the list is open.
+"""
+
+# ruff: noqa: S608  (SQL is put together from our own names; every value of a list or a spec goes through sql.text)
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from carillon import addresses, keys, rules, zones
+from carillon.batches import LARGEST_SCHEDULE, TaskTable, data_sql, size_sql
+from carillon.columns import HASH, OWN, TIME, Column, choose_address, choose_zone, columns, find
+from carillon.curve import Ints
+from carillon.reading import Format, refusal, sniff, write_plain
+from carillon.shapes import ListSpec
+from carillon.sql import name, text
+from carillon.templates import Prepared, Renderer, lacks
+
+_PAGE = 10_000
+_FORMULA = r"^\s*[=+\-@＝＋－＠]|^[\t\r\n]"
+"""What a spreadsheet would run when it opens the reject file."""
+
+
+def open_database(work: Path, memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
+    """A database file in ``work`` that can reach nothing outside that directory."""
+    database = duckdb.connect(work / "list.duckdb", config={"memory_limit": memory_limit})
+    database.execute(f"SET temp_directory = {text(str(work / 'spill'))}")
+    database.execute(f"SET allowed_directories = [{text(str(work))}]")
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
+    return database
+
+
+REJECTED_ALREADY = ("too_many_fields", "unclosed_quote")
+
+
+class RecipientList:
+    """One list, opened. ``line`` (physical, of the record's first line) identifies a recipient throughout."""
+
+    def __init__(
+        self, source: Path, spec: ListSpec, work: Path, *, zones_matter: bool = False, memory_limit: str = "1GB"
+    ) -> None:
+        """Look at ``source``; ``work`` is an empty directory for everything that is written on the way.
+
+        ``zones_matter``: some rule needs each recipient's zone, so a bad one is a reason to reject. It also does
+        when ``spec`` names the column.
+
+        Raises:
+            ListRejected: the file cannot be used at all; the message begins with a reason of the samples' vocabulary.
+        """
+        self.format: Format = sniff(source)
+        self.columns: tuple[Column, ...] = columns(self.format.header)
+        sample = self.format.sample
+        self.address_column: Column = (
+            find(spec.address_column, self.columns, "list.address_column")
+            if spec.address_column
+            else choose_address(self.columns, sample)
+        )
+        zones_matter = zones_matter or spec.timezone_column is not None
+        self.zone_column: Column | None = None
+        if spec.timezone_column:
+            self.zone_column = find(spec.timezone_column, self.columns, "list.timezone_column")
+        elif zones_matter:
+            self.zone_column = choose_zone(self.columns, sample)
+            if self.zone_column is None and spec.fallback_timezone is None:
+                raise refusal(
+                    "no_timezone_column",
+                    "a step goes out at the recipient's local time, and no column holds time zones",
+                    "Name the column in list.timezone_column, or give list.fallback_timezone",
+                )
+        self.rows: int = 0
+        """Data records; known once the list is read."""
+        self._source = source
+        self._work = work
+        self._fallback = spec.fallback_timezone
+        self._database = open_database(work, memory_limit)
+
+    def read(self) -> None:
+        """Read every record and judge it.
+
+        Raises:
+            ListRejected: as above, for what only the whole file tells.
+        """
+        plain = write_plain(self._source, self.format, self._work / "records.txt")
+        self.rows = plain.rows
+        self._database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
+        self._judge(plain.path, plain.separator, plain.line_feed, plain.carriage_return, self._fallback)
+        plain.path.unlink()
+
+    def close(self) -> None:
+        """Let go of the database; the files stay in the working directory."""
+        self._database.close()
+
+    def _judge(self, path: Path, separator: str, line_feed: str, carriage_return: str, fallback: str | None) -> None:
+        db = self._database
+        db.execute("CREATE TABLE zones (lower VARCHAR PRIMARY KEY, name VARCHAR)")
+        db.register("known", {"name": np.array(sorted(zones.names()), dtype=object)})
+        db.execute("INSERT INTO zones SELECT lower(name), name FROM known")
+        db.unregister("known")
+        cells = [f"c{c.index}" for c in self.columns]
+        typed = ", ".join(f"{text(name)}: 'VARCHAR'" for name in ("note", "surplus", *cells))
+        ends = text(addresses.INVISIBLE)
+        kept = ", ".join(
+            f"replace(replace({c}, {text(line_feed)}, chr(10)), {text(carriage_return)}, chr(13)) AS {c}"
+            for c in ("surplus", *cells)
+        )
+        zone = f"trim(c{self.zone_column.index}, {ends})" if self.zone_column else "NULL"
+        zone_reason = "NULL"
+        if self.zone_column and fallback is None:
+            zone_reason = (
+                "CASE WHEN coalesce(zone_written, '') = '' THEN 'missing_timezone' "
+                "WHEN zones.name IS NULL THEN 'invalid_timezone' END"
+            )
+        db.execute(
+            f"""
+            CREATE TABLE records AS
+            WITH plain AS (
+                SELECT line, note, {kept} FROM read_csv(
+                    {text(str(path))}, delim = {text(separator)}, quote = '', escape = '', header = false,
+                    auto_detect = false, new_line = '\\n', max_line_size = {10 * 2**20},
+                    columns = {{'line': 'BIGINT', {typed}}})
+            ), cleaned AS (
+                SELECT *, coalesce(trim(c{self.address_column.index}, {ends}), '') AS written, {zone} AS zone_written
+                FROM plain
+            ), judged AS (
+                SELECT *, CASE
+                    WHEN regexp_matches(written, {text(addresses.ODD)}) THEN nullif(judge(written), '')
+                    WHEN regexp_matches(written, {text(addresses.PLAIN)})
+                        AND length(written) <= {addresses.LONGEST}
+                        AND position('@' IN written) <= {addresses.LONGEST_LOCAL + 1}
+                        AND NOT regexp_matches(written, '\\.[0-9]+$') THEN written
+                END AS address FROM cleaned
+            )
+            SELECT line, note, surplus, {", ".join(cells)}, address,
+                coalesce(zones.name, {text(fallback) if fallback else "NULL"}) AS timezone,
+                zones.name IS NULL AND coalesce(zone_written, '') <> '' AS zone_unknown,
+                CASE
+                    WHEN note IN {REJECTED_ALREADY} THEN note
+                    WHEN written = '' THEN 'missing_address'
+                    WHEN address IS NULL THEN 'invalid_address'
+                    ELSE {zone_reason}
+                END AS reason
+            FROM judged LEFT JOIN zones ON zones.lower = lower(zone_written)
+            """
+        )
+        # The first accepted record of a person stays; a rejected one never makes a later one a duplicate.
+        db.execute(
+            "CREATE TABLE accepted AS SELECT min(line) AS line FROM records WHERE reason IS NULL "
+            "GROUP BY lower(address)"
+        )
+        db.execute("CREATE TABLE refused (line BIGINT, reason VARCHAR)")
+        db.execute(
+            "INSERT INTO refused SELECT line, coalesce(reason, 'duplicate') FROM records "
+            "WHERE line NOT IN (SELECT line FROM accepted)"
+        )
+
+    def refuse(self, lines: Sequence[int], reason: str) -> None:
+        """Take accepted recipients out again, with the reason why."""
+        if not lines:
+            return
+        self._database.register("these", {"line": np.array(lines, dtype=np.int64)})
+        self._refuse_where("line IN (SELECT line FROM these)", reason)
+        self._database.unregister("these")
+
+    def _refuse_where(self, condition: str, reason: str) -> None:
+        self._database.execute(
+            f"INSERT INTO refused SELECT line, {text(reason)} FROM accepted JOIN records USING (line) WHERE {condition}"
+        )
+        self._database.execute("DELETE FROM accepted WHERE line IN (SELECT line FROM refused)")
+
+    def refuse_incomplete(self, prepared: Prepared) -> None:
+        """Refuse (``missing_value``) whoever lacks a value that ``prepared`` needs and has no default for."""
+        if prepared.required is not None:
+            if prepared.required:
+                empty = " OR ".join(f"{self._blank(name)}" for name in prepared.required)
+                self._refuse_where(empty, "missing_value")
+            return
+        if not prepared.placeholders:
+            return
+        renderer = Renderer(prepared)
+        some_empty = " OR ".join(self._blank(name) for name in prepared.placeholders)
+        wanted = ", ".join(f"c{self._by_placeholder(name).index}" for name in prepared.placeholders)
+        query = f"SELECT line, {wanted} FROM accepted JOIN records USING (line) WHERE {some_empty} ORDER BY line"
+        lacking = [
+            line
+            for line, *values in self._pages(query)
+            if lacks(renderer, dict(zip(prepared.placeholders, values, strict=True)))
+        ]
+        self.refuse(lacking, "missing_value")
+
+    def _blank(self, placeholder: str) -> str:
+        return f"coalesce(trim(c{self._by_placeholder(placeholder).index}, {text(addresses.INVISIBLE)}), '') = ''"
+
+    def _by_placeholder(self, name: str) -> Column:
+        return next(c for c in self.columns if c.placeholder == name)
+
+    def hashes(self) -> Iterator[list[tuple[int, str]]]:
+        """Pages of ``(line, address hash)`` of the accepted, in the list's order."""
+        cursor = self._database.cursor()
+        cursor.execute("SELECT line, sha256(lower(address)) FROM accepted JOIN records USING (line) ORDER BY line")
+        while page := cursor.fetchmany(_PAGE):
+            yield page
+
+    def _pages(self, query: str) -> Iterator[tuple[Any, ...]]:
+        cursor = self._database.cursor()
+        cursor.execute(query)
+        while page := cursor.fetchmany(_PAGE):
+            yield from page
+
+    def count(self) -> int:
+        """How many are accepted now."""
+        return len(self.lines())
+
+    def rejected(self) -> dict[str, int]:
+        """How many are refused, by reason."""
+        return dict(
+            self._database.execute("SELECT reason, count(*) FROM refused GROUP BY reason ORDER BY reason").fetchall()
+        )
+
+    def warnings(self) -> dict[str, int]:
+        """How many were accepted in spite of something, by what it was."""
+        counts = Counter(warning for _, warning in self.warned())
+        return dict(sorted(counts.items()))
+
+    def warned(self) -> Iterator[tuple[int, str]]:
+        """``(line, warning)`` of accepted recipients, in the list's order."""
+        return self._pages(
+            "SELECT line, warning FROM (SELECT line, unnest(list_filter(["
+            "nullif(note, ''), CASE WHEN zone_unknown AND timezone IS NOT NULL THEN 'timezone_fallback' END], "
+            "lambda w: w IS NOT NULL)) AS warning FROM accepted JOIN records USING (line)) ORDER BY line, warning"
+        )
+
+    def lines(self) -> Ints:
+        """The accepted, in the list's order."""
+        found: Ints = self._database.execute("SELECT line FROM accepted ORDER BY line").fetchnumpy()["line"]
+        return found
+
+    def refuse_without_time(self, time_column: Column) -> None:
+        """Refuse whoever's cell in ``time_column`` is empty (``missing_value``) or no HH:MM (``invalid_time``)."""
+        self._refuse_where(self._blank(time_column.placeholder), "missing_value")
+        self._refuse_where(f"NOT regexp_full_match({self._wall(time_column)}, {text(rules.WALL)})", "invalid_time")
+
+    @staticmethod
+    def _wall(time_column: Column) -> str:
+        return f"trim(c{time_column.index}, {text(addresses.INVISIBLE)})"
+
+    def _data(self, prepared: Prepared) -> str:
+        columns_of = {name: f"c{self._by_placeholder(name).index}" for name in prepared.placeholders}
+        return data_sql(columns_of, text(addresses.INVISIBLE))
+
+    def refuse_oversized(self, prepared: Prepared, overhead: int) -> None:
+        """Refuse (``value_too_long``) whoever's values do not fit into one schedule."""
+        self._refuse_where(
+            f"{overhead} + (SELECT {size_sql('input', 'address')} FROM (SELECT {self._data(prepared)} AS input)) "
+            f"> {LARGEST_SCHEDULE}",
+            "value_too_long",
+        )
+
+    def add_tasks(self, tasks: TaskTable, step: int, prepared: Prepared, time_column: Column | None) -> None:
+        """One task for each accepted recipient, in the list's order, after what is in ``tasks`` already."""
+        wall = self._wall(time_column) if time_column else "NULL"
+        self._database.execute(
+            f"""
+            INSERT INTO tasks
+            WITH ranked AS (SELECT line, row_number() OVER (ORDER BY line) - 1 AS rank FROM accepted),
+            filled AS (
+                SELECT {tasks.count()} + rank AS n, address, timezone, {wall} AS wall, {self._data(prepared)} AS input
+                FROM ranked JOIN records USING (line)
+            )
+            SELECT n, {step}, '{step}-' || left(sha256(lower(address)), {keys.DIGITS}), address, timezone, wall, input,
+                {size_sql("input", "address")}
+            FROM filled
+            """
+        )
+
+    def tasks(self) -> TaskTable:
+        """An empty table of tasks beside the list."""
+        return TaskTable(self._database)
+
+    def write_recipients(self, target: Path, times: Sequence[Column | None] = ()) -> list[dict[str, str]]:
+        """The accepted with all their columns as Parquet, an empty cell as null; the Glue columns of it.
+
+        ``times``: each step's time column; a resume plans by it again.
+        """
+        own = [
+            (f"{OWN}line", "bigint", "line"),
+            (f"{OWN}address", "string", "address"),
+            (HASH, "string", "sha256(lower(address))"),
+            (f"{OWN}timezone", "string", "timezone"),
+        ]
+        for step, column in enumerate(times, 1):
+            if column is not None:
+                own.append((f"{TIME}{step}", "string", self._wall(column)))
+        described = [(c.name, "string", f"c{c.index}") for c in self.columns] + own
+        selected = ", ".join(f'{expression} AS "{name}"' for name, _, expression in described)
+        self._database.execute(
+            f"COPY (SELECT {selected} FROM accepted JOIN records USING (line) ORDER BY line) "
+            f"TO {text(str(target))} (FORMAT parquet, COMPRESSION zstd)"
+        )
+        return [{"Name": name, "Type": kind} for name, kind, _ in described]
+
+    def write_rejects(self, target: Path) -> None:
+        """Everybody refused as CSV: line, reason, the row as it was, with formulas defused by an apostrophe."""
+        defused = ", ".join(
+            f"CASE WHEN regexp_matches({cell}, {text(_FORMULA)}) THEN '''' || {cell} ELSE {cell} END "
+            f"AS {_defused(label)}"
+            for cell, label in [*((f"c{c.index}", c.label) for c in self.columns), ("surplus", "surplus cells")]
+        )
+        self._database.execute(
+            f"COPY (SELECT line, refused.reason, {defused} FROM refused JOIN records USING (line) ORDER BY line) "
+            f"TO {text(str(target))} (FORMAT csv, HEADER true, NULL '')"
+        )
+
+
+def _defused(label: str) -> str:
+    """``label`` as a column's name, defused like a cell: headers are the list's too."""
+    if label[:1] in "=+-@＝＋－＠":
+        label = "'" + label
+    return name(label)

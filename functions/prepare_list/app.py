@@ -1,0 +1,52 @@
+"""PrepareList: the list read, every slot planned, everything written that the fan-out reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carillon import zones
+from carillon.adapters import aws, clock
+from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.enrolment import CampaignRows
+from carillon.adapters.identities import Identities
+from carillon.adapters.objects import Objects
+from carillon.adapters.settings import PaceTable
+from carillon.adapters.suppressed import SuppressionLookup
+from carillon.environment import Environment, load
+from carillon.preparation import Preparation
+from carillon.shapes import Prepare
+
+
+class Settings(Environment):
+    """What this function is told."""
+
+    campaigns_table: str
+    tasks_table: str
+    settings_table: str
+    suppressions_table: str
+    bucket: str
+    send_queue_url: str
+    stack_timezone: str = "UTC"
+    create_schedule_rate: int = 250
+    """The account's quota of CreateSchedule a second: 250 is the least that any Region has (AWS_CONTRACTS 1)."""
+    aws_lambda_function_memory_size: int = 2048
+    """MB; Lambda sets it. DuckDB gets half, Python and numpy need the rest."""
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """`Prepare` in, `PrepareListResult` out."""
+    request, settings = Prepare.model_validate(event), load(Settings)
+    preparation = Preparation(
+        campaigns=CampaignStore(settings.campaigns_table),
+        objects=Objects(settings.bucket),
+        suppressions=SuppressionLookup(settings.suppressions_table),
+        identities=Identities(),
+        pace=PaceTable(aws.dynamodb(), settings.settings_table, zones.get(settings.stack_timezone), clock.now),
+        rows=CampaignRows(settings.tasks_table),
+        now=clock.epoch,
+        queue_url=settings.send_queue_url,
+        cap_zone=settings.stack_timezone,
+        creations_per_second=settings.create_schedule_rate,
+        memory_limit=f"{settings.aws_lambda_function_memory_size // 2}MB",
+    )
+    return preparation.prepare(request).model_dump()

@@ -1,0 +1,208 @@
+"""The world around a preparation: moto for S3 and DynamoDB, and fakes on the same ports where nothing is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import moto
+import pytest
+
+from carillon import keys
+from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.objects import Objects
+from carillon.adapters.settings import PaceTable
+from carillon.adapters.suppressed import SuppressionLookup
+from carillon.adapters.suppressions import SuppressionTable
+from carillon.pace import Pace
+from carillon.preparation import Preparation
+from carillon.shapes import BatchLine, Campaign, CampaignSpec, ManifestLine, Prepare, PrepareListResult, Task
+from carillon.transitions import CampaignState, TaskStatus
+from carillon.zones import get
+
+NOW = datetime(2026, 11, 30, 10, 0, tzinfo=UTC)
+"""A Monday."""
+BUCKET = "carillon-test"
+QUEUE = "https://sqs.eu-central-1.amazonaws.com/123456789012/carillon-send"
+TABLES = {
+    "campaigns": ["campaign_id"],
+    "settings": ["name"],
+    "suppressions": ["address_hash", "topic"],
+    "tasks": ["pk", "sk"],
+}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty account with the stack's bucket (versioned) and tables."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with moto.mock_aws():
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        dynamodb = boto3.client("dynamodb")
+        for table, attributes in TABLES.items():
+            dynamodb.create_table(
+                TableName=table,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": a, "AttributeType": "S"} for a in attributes],
+                KeySchema=[
+                    {"AttributeName": a, "KeyType": kind}
+                    for a, kind in zip(attributes, ("HASH", "RANGE"), strict=False)
+                ],
+            )
+        yield
+
+
+class KnownIdentities:
+    """Identities that SES knows, and the account's quota."""
+
+    def __init__(self, **known: bool) -> None:
+        self.known: dict[str, bool] = {"example.com": True}
+        self.quota = -1
+
+    def verified(self, identity: str) -> bool | None:
+        """As SES says it."""
+        return self.known.get(identity)
+
+    def max_24_hour_send(self) -> int:
+        """-1: any number."""
+        return self.quota
+
+
+class SettledRows:
+    """Task rows of which only the settled ones matter."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, TaskStatus] = {}
+
+    def shard(self, campaign_id: str, number: int, *statuses: TaskStatus) -> Iterator[list[Task]]:
+        """Like the Tasks table."""
+        yield [
+            Task(
+                campaign_id=campaign_id,
+                task=task,
+                step=1,
+                address="x@example.com",
+                slot=0,
+                status=status,
+                generation=1,
+                revision=0,
+                batch=1,
+                client_token="t",
+                expires_at=0,
+            )
+            for task, status in self.tasks.items()
+            if keys.shard(task) == number and status in statuses
+        ]
+
+
+@dataclass
+class World:
+    """A stack with one campaign, and what a person would look at afterwards."""
+
+    campaign_id: str = "advent"
+    identities: KnownIdentities = field(default_factory=KnownIdentities)
+    rows: SettledRows = field(default_factory=SettledRows)
+    now: datetime = NOW
+
+    def __post_init__(self) -> None:
+        self.campaigns = CampaignStore("campaigns", boto3.client("dynamodb"))
+        self.objects = Objects(BUCKET, boto3.client("s3"))
+        self.suppressions = SuppressionTable("suppressions", boto3.client("dynamodb"))
+        self.pace = PaceTable(boto3.client("dynamodb"), "settings", get("UTC"), lambda: self.now)
+
+    def set_pace(self, pace: Pace) -> None:
+        """Write the pace item as an operator would."""
+        boto3.client("dynamodb").put_item(
+            TableName="settings",
+            Item={
+                "name": {"S": "pace"},
+                "rate_per_second": {"N": str(pace.rate_per_second)},
+                "daily_cap": {"N": str(pace.daily_cap)},
+                "warm_up": {"L": [{"M": {"day": {"S": str(w.day)}, "cap": {"N": str(w.cap)}}} for w in pace.warm_up]},
+            },
+        )
+
+    def campaign(self, **changes: Any) -> None:
+        """A campaign enqueued at generation 1; ``changes`` are the spec's."""
+        spec: dict[str, Any] = {
+            "name": "Advent",
+            "from": "Shop <shop@example.com>",
+            "topic": "offers",
+            "steps": [{"template": "news.html", "subject": "Hi {{ name }}", "rule": {"kind": "asap"}}],
+        }
+        self.campaigns.create(
+            Campaign(
+                campaign_id=self.campaign_id,
+                spec=CampaignSpec.model_validate(spec | changes),
+                state=CampaignState.ENQUEUED,
+                generation=1,
+                created_at="2026-11-30T09:00:00Z",
+                changed_at="2026-11-30T09:00:00Z",
+                expires_at=1_900_000_000,
+            )
+        )
+
+    def upload(self, content: str | bytes, name: str = "list.csv") -> None:
+        """What a presigned upload would write."""
+        body = content.encode() if isinstance(content, str) else content
+        self.objects.put(keys.upload(self.campaign_id, name), body, "text/csv")
+
+    def preparation(self) -> Preparation:
+        """PrepareList with everything it needs."""
+        return Preparation(
+            campaigns=self.campaigns,
+            objects=self.objects,
+            suppressions=SuppressionLookup("suppressions", boto3.client("dynamodb")),
+            identities=self.identities,
+            pace=self.pace,
+            rows=self.rows,
+            now=lambda: self.now.timestamp(),
+            queue_url=QUEUE,
+            cap_zone="UTC",
+            creations_per_second=250,
+            memory_limit="500MB",
+        )
+
+    def prepare(self, generation: int = 1) -> PrepareListResult:
+        """Prepare it as the launch would."""
+        return self.preparation().prepare(Prepare(campaign_id=self.campaign_id, generation=generation))
+
+    def read(self, key: str) -> str:
+        """An object under the campaign's prefix."""
+        content = self.objects.read(keys.prefix(self.campaign_id) + key)
+        assert content is not None, key
+        return content.decode()
+
+    def lines(self, generation: int = 1) -> list[BatchLine]:
+        """Every task of a generation's batches, through its manifest."""
+        manifest = [
+            ManifestLine.model_validate_json(line)
+            for line in self.read(f"batches/g{generation}/manifest.jsonl").splitlines()
+        ]
+        lines: list[BatchLine] = []
+        for entry in manifest:
+            content = self.objects.read(entry.key)
+            assert content is not None
+            batch = [BatchLine.model_validate(json.loads(line)) for line in content.decode().splitlines()]
+            assert len(batch) == entry.count
+            assert batch[0].slot == entry.first_slot
+            lines += batch
+        return lines
+
+
+@pytest.fixture
+def world(aws: None) -> World:
+    """A stack with nothing in it yet."""
+    return World()
