@@ -244,7 +244,7 @@ def _parameters(shape: Shape, known: dict[str, Convert] | None = None) -> Conver
 
 def _no_parameters(value: Any, path: str) -> Any:
     for key in value:
-        raise _WrongParameter(f'The field "{path}{key}" is not supported by Step Functions')
+        raise _WrongParameter(f'The field "{key}" is not supported by Step Functions')
     return {}
 
 
@@ -306,10 +306,11 @@ def _structure_parameter(shape: Shape, known: dict[str, Convert]) -> Convert:
             raise _WrongParameter(f'The field "{path}" must be an object')
         converted = {}
         for key, child in value.items():
+            where = f"{path}/{key}" if path else key
             if (member := members.get(key)) is None:
-                raise _WrongParameter(f'The field "{path}{key}" is not supported by Step Functions')
+                raise _WrongParameter(f'The field "{where}" is not supported by Step Functions')
             if child is not None:
-                converted[member[0]] = member[1](child, path + key)
+                converted[member[0]] = member[1](child, where)
         for token in tokens:  # the SDK fills it
             converted.setdefault(token, str(uuid.uuid4()))
         return converted

@@ -88,7 +88,7 @@ class World:
     def start(self, states: Mapping[str, Any], value: Any = None, **top: Any) -> str:
         """Start a machine of these states; the execution's ARN."""
         arn = self.machine(states, **top)
-        text = json.dumps({} if value is None else value)
+        text = json.dumps({} if value is None else value, ensure_ascii=False)
         return str(self.api("StartExecution", stateMachineArn=arn, input=text)["executionArn"])
 
     def wait(self, arn: str, seconds: float = 20) -> dict[str, Any]:

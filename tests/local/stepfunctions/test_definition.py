@@ -84,7 +84,10 @@ def test_what_aws_accepts_and_is_built_compiles(state: dict[str, Any]) -> None:
             "Missing 'Next' target: B at /States/A/Catch[0]/Next",
         ),
         # Expressions
-        ({**PASS, "Output": "{% 1 + %}"}, "INVALID_JSONATA_EXPRESSION: Unexpected end of expression at /States/A/Output"),
+        (
+            {**PASS, "Output": "{% 1 + %}"},
+            "INVALID_JSONATA_EXPRESSION: Unexpected end of expression at /States/A/Output",
+        ),
         ({**PASS, "Output": {"v": ["{% phone %}"]}}, "UNSUPPORTED_JSONATA_EXPRESSION: Reference to 'phone'"),
         ({**PASS, "Output": {"v": ["{% phone %}"]}}, "at /States/A/Output/v[0]"),
         ({**PASS, "Output": "{% $states.input"}, "An expression ends with %} at /States/A/Output"),
@@ -136,7 +139,10 @@ def test_what_aws_accepts_and_is_built_compiles(state: dict[str, Any]) -> None:
             {**DISTRIBUTED_MAP, "ResultWriter": {**WRITER, "WriterConfig": {"OutputType": "JSONL"}}},
             "NOT_BUILT_LOCALLY: OutputType other than JSON",
         ),
-        ({**TASK, "Resource": "arn:aws:states:::sqs:sendMessage"}, "sqs:sendMessage' is not built into the local cloud"),
+        (
+            {**TASK, "Resource": "arn:aws:states:::sqs:sendMessage"},
+            "sqs:sendMessage' is not built into the local cloud",
+        ),
         ({**TASK, "Resource": "arn:aws:states:::lambda:invoke.waitForTaskToken"}, "is not built into the local cloud"),
         ({**TASK, "Resource": "arn:aws:lambda:x:0:function:f"}, "is not built into the local cloud"),
         # Integrations, by the service models
@@ -200,9 +206,7 @@ def test_only_jsonata_machines_are_built() -> None:
 def test_an_express_machine_is_refused_by_name() -> None:
     """Only STANDARD machines are built; EXPRESS is for the children of a Distributed Map."""
     with pytest.raises(AwsError, match="A machine of type EXPRESS"):
-        compile_definition(
-            json.dumps({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": PASS}}), "EXPRESS"
-        )
+        compile_definition(json.dumps({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": PASS}}), "EXPRESS")
 
 
 def test_a_state_that_nothing_leads_to_is_refused() -> None:
@@ -217,20 +221,20 @@ def test_a_start_that_does_not_exist_is_refused() -> None:
 
 
 def test_state_names_are_unique_in_the_whole_machine() -> None:
-    """"State names must be unique within the scope of the whole state machine.\""""
+    """ "State names must be unique within the scope of the whole state machine.\""""
     inner = {"StartAt": "A", "States": {"A": PASS}}
     assert "Duplicate State name: A" in refusal({**MAP, "ItemProcessor": inner})
 
 
 def test_an_inner_scope_cannot_assign_a_name_of_an_outer_one() -> None:
-    """"A variable assigned in an inner scope cannot have the same name as one assigned in an outer scope.\""""
+    """ "A variable assigned in an inner scope cannot have the same name as one assigned in an outer scope.\""""
     inner = {"StartAt": "Inner", "States": {"Inner": {**PASS, "Assign": {"x": 1}}}}
     told = refusal({**MAP, "Assign": {"x": 2}, "ItemProcessor": inner})
     assert "Variable 'x' is already assigned in an outer scope at /States/A/ItemProcessor/States" in told
 
 
 def test_a_distributed_map_cannot_see_variables_outside() -> None:
-    """"Distributed Map states cannot currently reference variables in outer scopes", inline Maps can."""
+    """ "Distributed Map states cannot currently reference variables in outer scopes", inline Maps can."""
     inner = {"StartAt": "Inner", "States": {"Inner": {**PASS, "Output": "{% $x %}"}}}
     compiles({**MAP, "Assign": {"x": 2}, "ItemProcessor": inner})
     told = refusal({**DISTRIBUTED_MAP, "Assign": {"x": 2}, "ItemProcessor": {**DISTRIBUTED, **inner}})
