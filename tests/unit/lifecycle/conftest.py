@@ -18,6 +18,7 @@ from ministack.services import dynamodb as tables
 from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
+from carillon.adapters.items import to_item
 from carillon.shapes import Campaign, CampaignSpec, Task
 from carillon.transitions import CampaignState, TaskStatus
 
@@ -66,6 +67,12 @@ def task(address: str, **changes: Any) -> Task:
         "expires_at": 1_900_000_000,
     }
     return Task.model_validate(fields | changes)
+
+
+def put(client: DynamoDBClient, row: Task) -> None:
+    """Write a row as it is, over whatever is there."""
+    item = to_item(keys.task_key(row.campaign_id, row.task) | row.model_dump(mode="json"))
+    client.put_item(TableName="Tasks", Item=item)
 
 
 class _Raw:

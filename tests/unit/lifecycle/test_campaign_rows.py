@@ -14,7 +14,7 @@ from carillon.adapters.items import from_item, to_item
 from carillon.shapes import Claim, Problem, Task
 from carillon.transitions import TERMINAL, TaskStatus
 
-from .conftest import empty_tables, task
+from .conftest import empty_tables, put, task
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 def everything(rows: CampaignRows, campaign_id: str = "advent") -> list[Task]:
     return [row for n in range(keys.SHARDS) for page in rows.shard(campaign_id, n) for row in page]
-
-
-def put(dynamodb: DynamoDBClient, row: Task) -> None:
-    item = to_item(keys.task_key(row.campaign_id, row.task) | row.model_dump(mode="json"))
-    dynamodb.put_item(TableName="Tasks", Item=item)
 
 
 def test_a_row_comes_back_as_it_was_enrolled(rows: CampaignRows, dynamodb: DynamoDBClient) -> None:

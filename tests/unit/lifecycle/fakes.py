@@ -1,0 +1,60 @@
+"""Ports of the lifecycle that keep what they are told in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from carillon.shapes import BatchLine, Schedule
+
+
+@dataclass
+class FakeScheduler:
+    """Groups and schedules by Scheduler's rules: a name is unique in its group, a group is deleted with all in it."""
+
+    groups: dict[str, dict[str, Schedule]] = field(default_factory=dict)
+    remembered: set[str] = field(default_factory=set)
+    """Client tokens of earlier creations: answered from memory, with no new schedule."""
+
+    def create(self, schedule: Schedule) -> bool:
+        group = self.groups[schedule.group]
+        if schedule.name in group:
+            return False
+        if schedule.client_token not in self.remembered:
+            group[schedule.name] = schedule
+            self.remembered.add(schedule.client_token)
+        return True
+
+    def ensure_group(self, group: str) -> None:
+        self.groups.setdefault(group, {})
+
+    def delete_group(self, group: str) -> None:
+        self.groups.pop(group, None)
+
+    def vanish(self) -> None:
+        """Every schedule is gone, and the tokens are not forgotten."""
+        for group in self.groups.values():
+            group.clear()
+
+
+@dataclass
+class FakeBatches:
+    """Batch files by key."""
+
+    files: dict[str, Sequence[BatchLine]] = field(default_factory=dict)
+
+    def batch(self, key: str) -> list[BatchLine]:
+        if key not in self.files:
+            raise FileNotFoundError(key)
+        return list(self.files[key])
+
+
+@dataclass
+class FakeQueue:
+    """A queue with so many messages."""
+
+    messages: int = 0
+    url: str = "https://sqs.eu-central-1.amazonaws.com/123456789012/send"
+
+    def is_empty(self) -> bool:
+        return self.messages == 0

@@ -1,0 +1,267 @@
+"""Reconciling: what was lost is planned again, what is done is completed, and a second pass finds nothing to do."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from carillon import keys
+from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.enrolment import CampaignRows
+from carillon.errors import CampaignNotFound
+from carillon.reconciling import AT_ONCE, GRACE, GRACE_BEHIND_A_QUEUE, Reconcile, Reconciled, Reconciler
+from carillon.shapes import BatchLine, Task
+from carillon.transitions import CampaignState, TaskStatus
+
+from .conftest import NOW, campaign, empty_tables, put, task
+from .fakes import FakeBatches, FakeQueue, FakeScheduler
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+LONG_AGO = int(NOW.timestamp()) - 24 * 3600
+
+
+class World:
+    """A dispatching campaign of generation 1 with its rows, batches, schedules and queue."""
+
+    def __init__(self, client: DynamoDBClient, *rows: Task, **changes: Any) -> None:
+        self.client = client
+        self.campaigns = CampaignStore("Campaigns", client)
+        self.rows = CampaignRows("Tasks", client)
+        self.scheduler = FakeScheduler({"campaign-advent-g1": {}})
+        self.queue = FakeQueue()
+        self.batches = FakeBatches()
+        fields = {"state": "dispatching", "generation": 1, "enrolled": len(rows)}
+        self.campaigns.create(campaign(**fields | changes))
+        for row in rows:
+            put(client, row)
+            self.plan(row)
+
+    def plan(self, row: Task, **changes: Any) -> None:
+        line = BatchLine(
+            task=row.task,
+            step=row.step,
+            address=row.address,
+            timezone=None,
+            slot=row.slot,
+            revision=row.revision,
+            input={"of": row.generation},
+        )
+        key = keys.batch("advent", row.generation, row.batch)
+        self.batches.files[key] = [*self.batches.files.get(key, ()), line]
+
+    def run(self, now: datetime = NOW, campaign_id: str | None = "advent") -> list[Reconciled]:
+        reconciler = Reconciler(self.campaigns, self.rows, self.batches, self.scheduler, self.queue)
+        return reconciler.run(Reconcile(campaign_id=campaign_id), now)
+
+    def row(self, wanted: Task) -> Task:
+        for page in self.rows.shard("advent", keys.shard(wanted.task)):
+            for row in page:
+                if row.task == wanted.task:
+                    return row
+        raise AssertionError("the row is gone")
+
+
+@pytest.fixture
+def client() -> DynamoDBClient:
+    return empty_tables()
+
+
+def test_a_vanished_schedule_is_made_again_with_a_fresh_token(client: DynamoDBClient) -> None:
+    """The old token would be answered from Scheduler's memory, with no schedule behind it."""
+    lost = task("ana@example.com", slot=LONG_AGO, revision=2)
+    world = World(client, lost)
+    world.scheduler.remembered.add(lost.client_token)
+    (done,) = world.run()
+    assert (done.pending, done.rescheduled, done.completed) == (1, 1, False)
+    schedule = world.scheduler.groups["campaign-advent-g1"][lost.task]
+    assert schedule.client_token != lost.client_token
+    assert world.row(lost).client_token == schedule.client_token
+    assert schedule.at == "2026-11-29T08:02:00"
+    body = json.loads(json.loads(schedule.input)["MessageBody"])
+    assert (body["slot"], body["revision"], body["data"]) == (LONG_AGO, 2, {"of": 1})
+
+
+def test_what_is_there_already_has_not_vanished(client: DynamoDBClient) -> None:
+    """A schedule of that name still waits (or was made by the pass before): nothing is added."""
+    lost = task("ana@example.com", slot=LONG_AGO)
+    world = World(client, lost)
+    world.run()
+    before = dict(world.scheduler.groups["campaign-advent-g1"])
+    (done,) = world.run(NOW + timedelta(minutes=1))
+    assert done.rescheduled == 0
+    assert world.scheduler.groups["campaign-advent-g1"] == before
+
+
+@pytest.mark.parametrize(
+    ("age", "messages", "rescheduled"),
+    [
+        (GRACE - 1, 0, 0),
+        (GRACE + 1, 0, 1),
+        (GRACE + 1, 1, 0),
+        (GRACE_BEHIND_A_QUEUE - 1, 1, 0),
+        (GRACE_BEHIND_A_QUEUE + 1, 1, 1),
+    ],
+)
+def test_overdue_is_what_no_waiting_message_explains(
+    client: DynamoDBClient, age: int, messages: int, rescheduled: int
+) -> None:
+    """With an empty queue a quarter of an hour; behind a queue, messages may wait for the pace for hours."""
+    world = World(client, task("ana@example.com", slot=int(NOW.timestamp()) - age))
+    world.queue.messages = messages
+    assert world.run()[0].rescheduled == rescheduled
+
+
+def test_a_group_that_is_gone_is_made_again(client: DynamoDBClient) -> None:
+    """Somebody deleted it by hand."""
+    lost = task("ana@example.com", slot=LONG_AGO)
+    world = World(client, lost)
+    world.scheduler.groups.clear()
+    assert world.run()[0].rescheduled == 1
+    assert lost.task in world.scheduler.groups["campaign-advent-g1"]
+
+
+def test_a_row_left_behind_by_a_resume_is_taken_along(client: DynamoDBClient) -> None:
+    """It was Running while the rest was planned again, then came back: its generation's messages are dropped now.
+
+    Its data are in the old generation's batch, which is found again when that schedule is lost as well.
+    """
+    left = task("ana@example.com", slot=LONG_AGO, batch=3)
+    world = World(client, left, generation=2)
+    other = task("bo@example.com", generation=2, slot=LONG_AGO, batch=3)
+    world.plan(other)
+    for minute in (0, 30):
+        world.run(NOW + timedelta(minutes=minute))
+        schedule = world.scheduler.groups["campaign-advent-g2"][left.task]
+        body = json.loads(json.loads(schedule.input)["MessageBody"])
+        assert (body["generation"], body["data"]) == (2, {"of": 1})
+        assert world.row(left).generation == 2
+        world.scheduler.vanish()
+
+
+def test_many_overdue_are_spread_and_bounded(client: DynamoDBClient) -> None:
+    """A second apart, and no more than one pass can have sent before the next."""
+    lost = [task(f"r{n}@example.com", slot=LONG_AGO) for n in range(150)]
+    world = World(client, *lost)
+    assert world.run()[0].rescheduled == 150
+    seconds = sorted(
+        datetime.fromisoformat(f"{s.at}+00:00").timestamp() + json.loads(s.input)["DelaySeconds"]
+        for s in world.scheduler.groups["campaign-advent-g1"].values()
+    )
+    assert seconds == [NOW.timestamp() + 120 + n for n in range(150)]
+    assert AT_ONCE <= 30 * 60
+
+
+def test_running_is_left_as_it_is(client: DynamoDBClient) -> None:
+    """Only evidence settles it, however old it is; and it keeps the campaign from completing."""
+    stuck = task("ana@example.com", slot=LONG_AGO, status=TaskStatus.RUNNING)
+    world = World(client, stuck)
+    (done,) = world.run()
+    assert (done.running, done.rescheduled, done.completed) == (1, 0, False)
+    assert world.row(stuck) == stuck
+    assert world.campaigns.get("advent").state is CampaignState.DISPATCHING
+
+
+def test_a_campaign_whose_tasks_are_all_over_is_completed(client: DynamoDBClient) -> None:
+    """Its counters become the rows' truth and its group goes."""
+    ended = [
+        task(f"{status}{n}@example.com", status=status)
+        for status, times in ((TaskStatus.FINISHED, 3), (TaskStatus.FAILED, 2), (TaskStatus.CANCELLED, 1))
+        for n in range(times)
+    ]
+    world = World(client, *ended, finished=1)
+    (done,) = world.run()
+    assert done == Reconciled(
+        campaign_id="advent", pending=0, running=0, finished=3, failed=2, cancelled=1, completed=True
+    )
+    there = world.campaigns.get("advent")
+    assert (there.state, there.finished, there.failed, there.cancelled) == (CampaignState.COMPLETED, 3, 2, 1)
+    assert world.scheduler.groups == {}
+    assert world.run() == []
+
+
+@pytest.mark.parametrize("enrolled", [0, 1, 3])
+def test_rows_that_are_not_what_was_enrolled_prove_nothing(client: DynamoDBClient, enrolled: int) -> None:
+    """Enrolled is the manifest's number: two rows of three is no end, and neither is a row too many."""
+    ended = [task(f"r{n}@example.com", status=TaskStatus.FINISHED) for n in range(2)]
+    world = World(client, *ended, enrolled=enrolled)
+    assert not world.run()[0].completed
+    assert world.campaigns.get("advent").state is CampaignState.DISPATCHING
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"paused": True}, *({"state": s} for s in CampaignState if s is not CampaignState.DISPATCHING)],
+    ids=str,
+)
+def test_paused_and_other_campaigns_are_left_alone(client: DynamoDBClient, changes: dict[str, Any]) -> None:
+    """Asked for by name or not."""
+    world = World(client, task("ana@example.com", slot=LONG_AGO), **changes)
+    assert world.run() == world.run(campaign_id=None) == []
+    assert world.scheduler.groups == {"campaign-advent-g1": {}}
+
+
+def test_the_rule_walks_every_dispatching_campaign(client: DynamoDBClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page by page of the index."""
+    world = World(client)
+    for n in range(5):
+        world.campaigns.create(campaign(campaign_id=f"c-{n}", state="dispatching", generation=1))
+    by_state = world.campaigns.by_state
+    monkeypatch.setattr(
+        world.campaigns, "by_state", lambda state, *, cursor=None: by_state(state, limit=2, cursor=cursor)
+    )
+    found = world.run(campaign_id=None)
+    assert {done.campaign_id for done in found} == {"advent", *(f"c-{n}" for n in range(5))}
+
+
+def test_an_unknown_campaign_is_named(client: DynamoDBClient) -> None:
+    """Asked for on demand."""
+    with pytest.raises(CampaignNotFound, match="nobody"):
+        World(client).run(campaign_id="nobody")
+
+
+def test_someone_elses_decision_stands(client: DynamoDBClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled while the rows were counted: not completed, and no error."""
+    world = World(client, task("ana@example.com", status=TaskStatus.FINISHED))
+    seen = world.campaigns.get("advent")
+    world.campaigns.transition("advent", CampaignState.DISPATCHING, 1, CampaignState.CANCELLING, now=NOW)
+    monkeypatch.setattr(world.campaigns, "get", lambda _: seen)
+    assert not world.run()[0].completed
+    monkeypatch.undo()
+    assert world.campaigns.get("advent").state is CampaignState.CANCELLING
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(TaskStatus), st.booleans()), max_size=12),
+    st.integers(0, 2),
+    st.sampled_from([0, 5]),
+)
+def test_reconciling_twice_is_reconciling_once(
+    people: list[tuple[TaskStatus, bool]], surplus: int, messages: int
+) -> None:
+    """Law: a second pass in the same minute changes no row, schedule or state; statuses never change at all."""
+    tasks = [
+        task(f"r{n}@example.com", status=status, slot=LONG_AGO if late else int(NOW.timestamp()) + 60)
+        for n, (status, late) in enumerate(people)
+    ]
+    world = World(empty_tables(), *tasks, enrolled=len(tasks) + surplus)
+    world.queue.messages = messages
+    world.run()
+    statuses = {row.task: row.status for row in map(world.row, tasks)}
+    assert statuses == {row.task: row.status for row in tasks}
+    schedules = {name: dict(group) for name, group in world.scheduler.groups.items()}
+    state = world.campaigns.get("advent").state
+    assert (state is CampaignState.COMPLETED) == (
+        surplus == 0 and not {TaskStatus.PENDING, TaskStatus.RUNNING} & {status for status, _ in people}
+    )
+    world.run()
+    assert {name: dict(group) for name, group in world.scheduler.groups.items()} == schedules
+    assert world.campaigns.get("advent").state is state
+    assert {row.task: row.status for row in map(world.row, tasks)} == statuses
