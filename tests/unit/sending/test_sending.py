@@ -454,3 +454,34 @@ def test_messages_of_two_campaigns_share_a_batch():
     assert w.send(record(message(0)), record(message(0, campaign="winter"))) == []
     assert w.rows["advent", task(0).task].status is TaskStatus.FINISHED
     assert w.rows["winter", task(0).task].status is TaskStatus.PENDING
+
+
+# between reading and claiming
+
+
+@pytest.mark.parametrize("change", [{"generation": 2}, {"revision": 1}, {"status": TaskStatus.CANCELLED}], ids=str)
+def test_a_row_that_changes_before_its_claim_is_not_sent_by_the_old_message(change):
+    """Launched again, changed or cancelled while the sender reserved pace."""
+    w = world(1)
+    effect = w.call
+
+    def meanwhile(name, run):
+        if name == "reserve pace":
+            key = ("advent", task(0).task)
+            w.rows[key] = w.rows[key].model_copy(update=change)
+        return effect(name, run)
+
+    w.call = meanwhile
+    assert w.send(*messages(1)) == []
+    assert w.asked == []
+    assert w.row(0).claim is None
+
+
+def test_a_second_delivery_while_the_outcome_is_unknown_sends_nothing():
+    """Running with another invocation's token is somebody else's, even for the same process."""
+    w = world(1)
+    w.answers.append(lambda: (_ for _ in ()).throw(MaybeSent("ReadTimeoutError")))
+    sender = w.sender()
+    for n in range(3):
+        assert sender.handle([record(message(0), f"m{n}")], w.now() + timedelta(seconds=30)) == []
+    assert len(w.asked) == 1
