@@ -1,0 +1,126 @@
+"""The stage that campaigns are played on: a deployed stack, its clock, and counts of what SES accepted."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from carillon import keys
+from local.cloud import Cloud
+from local.deployment import Deployment
+from local.ses.mailbox import accepted
+
+TEMPLATE = b"<html><body><h1>Hello {{ first_name | default('you') }}</h1></body></html>"
+PATIENCE = 90
+"""Seconds without any change after which a test gives up; the machine is shared and slow at times."""
+
+
+class Stage:
+    """One deployed stack on a local cloud whose clock can be moved. Tests share it: each has its own campaigns."""
+
+    def __init__(self, cloud: Cloud, stack: Deployment) -> None:
+        self.cloud = cloud
+        self.stack = stack
+        self.api = stack.api
+
+    def pace(self, rate_per_second: float = 40, daily_cap: int = 100_000) -> None:
+        """Set how fast the identity may send."""
+        self.stack.client("dynamodb").update_item(
+            TableName=self.stack.outputs["SettingsTable"],
+            Key={"name": {"S": "pace"}},
+            UpdateExpression="SET rate_per_second = :rate, daily_cap = :cap",
+            ExpressionAttributeValues={":rate": {"N": str(rate_per_second)}, ":cap": {"N": str(daily_cap)}},
+        )
+
+    def suppress(self, address: str, topic: str = "*") -> None:
+        """Somebody has unsubscribed."""
+        self.stack.client("dynamodb").put_item(
+            TableName=self.stack.outputs["SuppressionsTable"],
+            Item={"address_hash": {"S": keys.address_hash(address.lower())}, "topic": {"S": topic}},
+        )
+
+    def create(self, content: bytes | None, rule: dict[str, Any] | None = None, **spec: Any) -> str:
+        """A campaign with its list and template uploaded; ``content`` None uploads no list."""
+        subject = spec.pop("subject", "Hello")
+        template = spec.pop("html", TEMPLATE)
+        step = {"template": "letter.html", "subject": subject, "rule": rule or {"kind": "asap"}}
+        campaign = self.api.create(
+            {"name": "Test", "from": "Ringer <ringer@news.example.com>", "topic": "news", "steps": [step], **spec}
+        )
+        if content is not None:
+            self.api.upload(campaign, content)
+        self.api.upload(campaign, template, template="letter.html")
+        return campaign
+
+    def launch(self, campaign: str, *states: str) -> dict[str, Any]:
+        """Launch and wait for one of ``states`` (default: until no machine is at work)."""
+        self.api.call("POST", f"/campaigns/{campaign}/launch")
+        return self.api.wait(campaign, *states)
+
+    def resume(self, campaign: str) -> dict[str, Any]:
+        """Resume and wait until the next generation is dispatching."""
+        before = self.api.get(campaign)["generation"]
+        self.api.call("POST", f"/campaigns/{campaign}/resume")
+        self.until(lambda: self.api.get(campaign)["generation"], before + 1)
+        return self.api.wait(campaign)
+
+    def ring(self, campaign: str, generation: int = 1) -> None:
+        """Move the clock over every slot of a generation, and wait until its tasks are settled."""
+        slots = self.stack.slots(campaign, generation)
+        before = self.stack.outcome(campaign).enrolled - len(slots)
+        for minute in sorted({slot - slot % 60 for slot in slots}):
+            self.to(minute)
+            self.until(lambda: self.stack.outcome(campaign).settled, before + sum(slot < minute + 60 for slot in slots))
+
+    def to(self, epoch: float) -> None:
+        """Move the clock to ``epoch``, unless it is past that."""
+        self.cloud.advance(max(0.0, epoch - self.cloud.clock.time()))
+
+    def until(self, count: Callable[[], int], target: int) -> None:
+        """Wait until ``count`` reaches ``target``."""
+        seen, changed = -1, time.monotonic()
+        while seen < target:
+            before, seen = seen, count()
+            if seen != before:
+                changed = time.monotonic()
+            assert time.monotonic() - changed < PATIENCE, f"{seen} of {target}, and nothing has changed"
+            time.sleep(0.1)
+
+    def quiet(self) -> None:
+        """Let everything that could still fire or be delivered do so: an hour passes, and the queue runs dry."""
+        for _ in range(4):
+            self.cloud.advance(900)
+            time.sleep(1)
+        queue = self.stack.outputs["SendQueueUrl"]
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+
+        def left() -> int:
+            attributes = self.stack.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=names)
+            return -sum(int(attributes["Attributes"][name]) for name in names)
+
+        self.until(left, 0)
+
+    def mails(self, campaign: str) -> Counter[str]:
+        """How often each address has been mailed, counted where SES accepted."""
+        return Counter(
+            address
+            for mail in accepted(self.cloud.directory / "mailbox")
+            if mail["tags"]["campaign"] == campaign
+            for address in mail["destination"]
+        )
+
+    def send(self, body: str) -> None:
+        """Put a message on the send queue, as Scheduler does."""
+        self.stack.client("sqs").send_message(QueueUrl=self.stack.outputs["SendQueueUrl"], MessageBody=body)
+
+
+def people(count: int, domain: str) -> list[str]:
+    """Addresses of a test's own."""
+    return [f"reader{number:03d}@{domain}.example" for number in range(count)]
+
+
+def csv(addresses: list[str]) -> bytes:
+    """A plain list of them."""
+    return ("email,first_name\n" + "".join(f"{address},Reader\n" for address in addresses)).encode()
