@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -94,13 +95,19 @@ def _answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
     return AWSResponse(request.url, status, answered, _Raw(content))  # type: ignore[arg-type]
 
 
-def empty_tables() -> DynamoDBClient:
-    """Empty tables Campaigns and Tasks, keyed and indexed as in template.yaml."""
-    tables.reset()
+@cache
+def _client() -> DynamoDBClient:
     client = boto3.client(
         "dynamodb", region_name="eu-central-1", aws_access_key_id="testing", aws_secret_access_key="testing"
     )
     client.meta.events.register("before-send.dynamodb", _answer)
+    return client
+
+
+def empty_tables() -> DynamoDBClient:
+    """Empty tables Campaigns and Tasks, keyed and indexed as in template.yaml."""
+    tables.reset()
+    client = _client()
     client.create_table(
         TableName="Campaigns",
         BillingMode="PAY_PER_REQUEST",

@@ -237,7 +237,7 @@ def test_someone_elses_decision_stands(client: DynamoDBClient, monkeypatch: pyte
     assert world.campaigns.get("advent").state is CampaignState.CANCELLING
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(TaskStatus), st.booleans()), max_size=12),
     st.integers(0, 2),
