@@ -311,8 +311,9 @@ def _structure_parameter(shape: Shape, known: dict[str, Convert]) -> Convert:
                 raise _WrongParameter(f'The field "{where}" is not supported by Step Functions')
             if child is not None:
                 converted[member[0]] = member[1](child, where)
-        for token in tokens:  # the SDK fills it
-            converted.setdefault(token, str(uuid.uuid4()))
+        for token in tokens:
+            if token not in converted:  # the SDK fills it
+                converted[token] = str(uuid.uuid4())
         return converted
 
     return convert

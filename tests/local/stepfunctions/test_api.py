@@ -233,7 +233,7 @@ def test_history_comes_in_pages_in_either_order_with_or_without_data(world: Worl
 
 
 def test_a_history_of_25_000_events_fails_the_execution(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "The execution reached the maximum number of history events": States.Runtime, never caught; here the cap is 30."""
+    """ "The execution reached the maximum number of history events": States.Runtime, never caught; here 30."""
     monkeypatch.setattr(execution_module, "MAX_EVENTS", 30)
     loop = {
         "A": {"Type": "Pass", "Next": "B"},

@@ -258,7 +258,7 @@ def test_every_problem_is_told_at_once() -> None:
 def test_yaml_is_read_as_json_would_be() -> None:
     """CloudFormation takes YAML; an unquoted time in it stays a string."""
     machine = compile_definition(
-        "QueryLanguage: JSONata\nStartAt: A\nStates:\n  A: {Type: Pass, Output: {at: 2027-01-01T00:00:00Z}, End: true}\n"
+        "QueryLanguage: JSONata\nStartAt: A\nStates:\n  A: {Type: Pass, Output: {at: 2027-01-01T00:00:00Z}, End: true}"
     )
     output = machine.states["A"].output
     assert output is not None

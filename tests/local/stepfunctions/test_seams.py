@@ -6,7 +6,6 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,8 +36,8 @@ class Original:
 
 
 @pytest.fixture
-def original() -> Iterator[Original]:
-    yield Original()
+def original() -> Original:
+    return Original()
 
 
 def ask(facade: Any, operation: str, **data: Any) -> tuple[int, dict[str, Any]]:

@@ -252,7 +252,7 @@ def test_max_concurrency_bounds_the_iterations_in_flight(world: World) -> None:
 
 
 def test_the_context_object_tells_execution_machine_and_state(world: World) -> None:
-    """Execution.Id, .Input, .Name, .RoleArn, .StartTime; StateMachine.Id, .Name; State.Name, .EnteredTime, .RetryCount."""
+    """Execution.Id, .Input, .Name, .RoleArn, .StartTime; StateMachine.Id, .Name; State.Name, .RetryCount."""
     arn = world.machine({"A": {"Type": "Pass", "Output": "{% $states.context %}", "End": True}})
     started = world.api("StartExecution", stateMachineArn=arn, name="run-1", input='{"a":1}')
     context = json.loads(world.wait(started["executionArn"])["output"])
