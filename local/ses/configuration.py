@@ -36,7 +36,9 @@ class ConfigurationSets:
     under ``EventDestinations`` each destination's definition by name. Inside the local cloud that is
     MiniStack's own store, into which CloudFormation writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, event_bus_arn: str | None) -> None:
+        """``event_bus_arn`` is the default event bus, when there is one to publish to."""
+        self._event_bus_arn = event_bus_arn
         self.store: MutableMapping[str, dict[str, Any]] = {}
         self.operations: Operations = {
             "CreateConfigurationSet": self.create,
@@ -101,6 +103,11 @@ class ConfigurationSets:
         targets = [target for target in _TARGETS if definition.get(target)]
         if len(targets) != 1:
             raise bad("An event destination needs exactly one destination.")
+        if targets[0] == "EventBridgeDestination" and self._event_bus_arn is not None:
+            # "Only the default bus is supported": botocore sesv2, EventBridgeDestination.
+            if definition["EventBridgeDestination"]["EventBusArn"] != self._event_bus_arn:
+                raise bad("EventBusArn is not the ARN of the account's default event bus.")
+            return
         if targets[0] != "KinesisFirehoseDestination":
             raise not_here(f"the event destination {targets[0]}")
         firehose = definition["KinesisFirehoseDestination"]
@@ -187,7 +194,7 @@ class ConfigurationSets:
         destinations[name] = {
             "Enabled": bool(definition.get("Enabled")),
             "MatchingEventTypes": list(definition["MatchingEventTypes"]),
-            "KinesisFirehoseDestination": dict(definition["KinesisFirehoseDestination"]),
+            **{target: dict(definition[target]) for target in _TARGETS if definition.get(target)},
         }
 
     def _destinations_of(self, params: Members) -> dict[str, Any]:

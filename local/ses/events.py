@@ -6,19 +6,29 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-# eventType on the wire, with its name in MatchingEventTypes and the member that holds its details.
+
+class EventType(NamedTuple):
+    """The names of one kind of event: in MatchingEventTypes, of the member that holds its details, and as
+    EventBridge's detail-type (EventBridge's reference, "Amazon Simple Email Service events")."""
+
+    matching: str
+    member: str
+    detail_type: str
+
+
+# By eventType on the wire.
 EVENT_TYPES = {
-    "Send": ("SEND", "send"),
-    "Delivery": ("DELIVERY", "delivery"),
-    "Bounce": ("BOUNCE", "bounce"),
-    "Complaint": ("COMPLAINT", "complaint"),
-    "Reject": ("REJECT", "reject"),
-    "Open": ("OPEN", "open"),
-    "Click": ("CLICK", "click"),
-    "DeliveryDelay": ("DELIVERY_DELAY", "deliveryDelay"),
-    "Rendering Failure": ("RENDERING_FAILURE", "failure"),
+    "Send": EventType("SEND", "send", "Email Sent"),
+    "Delivery": EventType("DELIVERY", "delivery", "Email Delivered"),
+    "Bounce": EventType("BOUNCE", "bounce", "Email Bounced"),
+    "Complaint": EventType("COMPLAINT", "complaint", "Email Complaint Received"),
+    "Reject": EventType("REJECT", "reject", "Email Rejected"),
+    "Open": EventType("OPEN", "open", "Email Opened"),
+    "Click": EventType("CLICK", "click", "Email Clicked"),
+    "DeliveryDelay": EventType("DELIVERY_DELAY", "deliveryDelay", "Email Delivery Delayed"),
+    "Rendering Failure": EventType("RENDERING_FAILURE", "failure", "Email Rendering Failed"),
 }
 # SES's developer guide: what is beyond 10 KB of headers is cut off.
 _MAX_HEADER_BYTES = 10_240
@@ -66,13 +76,26 @@ def document(happening: Happening) -> dict[str, Any]:
     return {
         "eventType": kind,
         "mail": _mail(happening.message, with_headers, happening.over_smtp),
-        EVENT_TYPES[kind][1]: happening.details,
+        EVENT_TYPES[kind].member: happening.details,
     }
 
 
 def record(happening: Happening) -> bytes:
     """The event as one Firehose record: SES ends each with a newline itself."""
     return json.dumps(document(happening), separators=(",", ":")).encode() + b"\n"
+
+
+def bus_event(happening: Happening) -> dict[str, Any]:
+    """The event as it appears on the account's default event bus."""
+    message = happening.message
+    prefix = message.source_arn.rpartition(":")[0]
+    return {
+        "source": "aws.ses",
+        "detail-type": EVENT_TYPES[happening.event_type].detail_type,
+        "time": datetime.fromtimestamp(happening.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "resources": [f"{prefix}:configuration-set/{message.configuration_set}"],
+        "detail": document(happening),
+    }
 
 
 def _mail(message: Accepted, with_headers: bool, over_smtp: bool) -> dict[str, Any]:

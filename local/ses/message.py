@@ -153,18 +153,17 @@ def compose(
         AwsError: ``BadRequestException`` for non-ASCII content without a charset, an unknown charset, or
             no body at all.
     """
-    bodies = [_part(f"text/{kind}", body) for kind, body in (("plain", text), ("html", html)) if body is not None]
-    if not bodies:
+    parts = [_part(f"text/{kind}", body) for kind, body in (("plain", text), ("html", html)) if body is not None]
+    if not parts:
         raise bad("The message must have a body: provide Text or Html")
-    if len(bodies) == 1:
-        message = bodies[0]
-    else:
-        message = Message(_POLICY)
-        # "=_" cannot occur in quoted-printable text, so no part can hold the boundary.
-        message["Content-Type"] = f'multipart/alternative; boundary="=_{message_id_header[1:30]}"'
-        for body in bodies:
-            message.attach(body)
-    top: list[tuple[str, str]] = [
+    content, body = parts[0]
+    if len(parts) > 1:
+        # "=_" cannot occur in quoted-printable text, nor the message's own id in any: no part holds the boundary.
+        boundary = f"=_{message_id_header[1:58]}"
+        content = [("Content-Type", f'multipart/alternative; boundary="{boundary}"')]
+        delimited = (f"--{boundary}\r\n{_header_block(fields)}\r\n{text}\r\n" for fields, text in parts)
+        body = "".join(delimited) + f"--{boundary}--\r\n"
+    fields = [
         ("From", envelope.sender.written),
         ("To", _joined(envelope.to)),
         ("Cc", _joined(envelope.cc)),
@@ -174,10 +173,11 @@ def compose(
         ("Message-ID", message_id_header),
         ("MIME-Version", "1.0"),
         *headers,
+        *content,
     ]
-    ordered = [(name, value) for name, value in top if value or name == "Subject"]
-    _set_headers(message, [*ordered, *message.items()])
-    return Email(_bytes(message), _shown(message), subject.data, html.data if html else None)
+    fields = [(name, value) for name, value in fields if value or name == "Subject"]
+    raw = f"{_header_block(fields)}\r\n{body}".encode("ascii")
+    return Email(raw, _shown(fields), subject.data, html.data if html else None)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def read_raw(message_id_header: str, at: float, data: bytes) -> Raw:
     html = next((part for part in message.walk() if part.get_content_type() == "text/html"), None)
     email = Email(
         _bytes(message),
-        _shown(message),
+        _shown(message.items()),
         str(make_header(decode_header(str(message.get("Subject", ""))))),
         None if html is None else _payload(html).decode(html.get_content_charset() or "ascii", "replace"),
     )
@@ -239,9 +239,9 @@ def raw_envelope(params: Mapping[str, Any], addresses: Mapping[str, Sequence[str
     return read_envelope({**params, "Destination": destination}, sender)
 
 
-def _shown(message: Message) -> tuple[tuple[str, str], ...]:
+def _shown(fields: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The headers that events show: the caller's and those of the request, not what SES puts in place."""
-    return tuple((name, str(value)) for name, value in message.items() if name.lower() not in _OVERWRITTEN)
+    return tuple((name, str(value)) for name, value in fields if name.lower() not in _OVERWRITTEN)
 
 
 def _is_control(name: str) -> bool:
@@ -268,22 +268,33 @@ def _bytes(message: Message) -> bytes:
     return out.getvalue()
 
 
-def _part(content_type: str, text: Text) -> Message:
+def _part(content_type: str, text: Text) -> tuple[list[tuple[str, str]], str]:
+    """The content headers of a body, and the body as it travels."""
     encoded = _encode(text, "body")
-    part = Message(_POLICY)
-    part["Content-Type"] = f'{content_type}; charset="{text.charset or "us-ascii"}"'
     lines = encoded.splitlines() or [b""]
-    if encoded.isascii() and max(map(len, lines)) <= _MAX_LINE_OCTETS:
-        part["Content-Transfer-Encoding"] = "7bit"
-    else:
-        part["Content-Transfer-Encoding"] = "quoted-printable"
+    encoding = "7bit"
+    if not encoded.isascii() or max(map(len, lines)) > _MAX_LINE_OCTETS:
+        encoding = "quoted-printable"
         lines = b2a_qp(b"\n".join(lines), istext=True).splitlines()
-    part.set_payload(b"\n".join(lines).decode("ascii"))
-    return part
+    fields = [
+        ("Content-Type", f'{content_type}; charset="{text.charset or "us-ascii"}"'),
+        ("Content-Transfer-Encoding", encoding),
+    ]
+    return fields, b"\r\n".join(lines).decode("ascii")
+
+
+def _header_block(fields: Iterable[tuple[str, str]]) -> str:
+    """Header lines; only one that would be longer than SMTP allows is folded, which is slow."""
+    return "".join(
+        f"{name}: {value}\r\n" if len(name) + len(value) + 2 <= _MAX_LINE_OCTETS else _POLICY.fold(name, value)
+        for name, value in fields
+    )
 
 
 def _encode(text: Text, what: str) -> bytes:
     try:
+        if "\n".encode(text.charset or "ascii") != b"\n":
+            raise bad(f"The charset of the {what} is not one of MIME's text")
         return text.data.encode(text.charset or "ascii")
     except LookupError as reason:
         raise bad(f"The charset of the {what} is not known") from reason

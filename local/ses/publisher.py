@@ -12,12 +12,13 @@ from typing import Any
 
 from local.clock import Clock
 from local.ports import AwsError, Caller
-from local.ses.events import EVENT_TYPES, Happening, record
+from local.ses.events import EVENT_TYPES, Happening, bus_event, record
 
 # PutRecordBatch's limits (botocore firehose).
 _MAX_RECORDS, _MAX_BYTES = 500, 4 * 1024 * 1024
 _RETRY_SECONDS, _MAX_ATTEMPTS = 1.0, 5
 
+type Emit = Callable[[dict[str, Any]], None]
 type Destinations = Callable[[str | None], Iterable[Mapping[str, Any]]]
 type _Entry = tuple[float, int, int, Happening, tuple[str, str] | None]
 
@@ -28,7 +29,8 @@ class Publisher:
     """A queue of happenings ordered by time, and a thread that publishes those that are due.
 
     ``destinations`` gives the event destinations of a configuration set as they are at that moment (members
-    as in botocore's ``EventDestination``); ``happened`` is told of each happening before it is published.
+    as in botocore's ``EventDestination``); ``happened`` is told of each happening before it is published;
+    ``emit`` puts an event on the default event bus.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class Publisher:
         caller: Caller,
         destinations: Destinations,
         happened: Callable[[Happening], None],
+        emit: Emit | None,
     ) -> None:
         self._clock = clock
         self._caller = caller
         self._destinations = destinations
         self._happened = happened
+        self._emit = emit
         self._queue: list[_Entry] = []
         self._order = itertools.count()
         self._changed = threading.Lock()
@@ -68,10 +72,12 @@ class Publisher:
                     batches[stream].append((record(happening), happening, attempts))
                     continue
                 self._happened(happening)
-                data = None
-                for target in self._targets(happening):
-                    data = data or record(happening)
-                    batches[target].append((data, happening, 0))
+                for destination in self._matching(happening):
+                    if firehose := destination.get("KinesisFirehoseDestination"):
+                        target = (firehose["DeliveryStreamArn"], firehose["IamRoleArn"])
+                        batches[target].append((record(happening), happening, 0))
+                    elif self._emit is not None:
+                        self._emit(bus_event(happening))
             for target, entries in batches.items():
                 for chunk in _chunks(entries):
                     self._put(target, chunk)
@@ -109,12 +115,11 @@ class Publisher:
                 due.append(heapq.heappop(self._queue))
         return due
 
-    def _targets(self, happening: Happening) -> Iterator[tuple[str, str]]:
-        wanted = EVENT_TYPES[happening.event_type][0]
+    def _matching(self, happening: Happening) -> Iterator[Mapping[str, Any]]:
+        wanted = EVENT_TYPES[happening.event_type].matching
         for destination in self._destinations(happening.message.configuration_set):
             if destination.get("Enabled") and wanted in destination["MatchingEventTypes"]:
-                firehose = destination["KinesisFirehoseDestination"]
-                yield firehose["DeliveryStreamArn"], firehose["IamRoleArn"]
+                yield destination
 
     def _put(self, target: tuple[str, str], chunk: list[tuple[bytes, Happening, int]]) -> None:
         stream_arn, role_arn = target

@@ -13,7 +13,7 @@ from local.ses.configuration import ConfigurationSets
 from local.ses.faults import Fault, Faults
 from local.ses.identities import Identities
 from local.ses.mailbox import Mailbox
-from local.ses.publisher import Publisher
+from local.ses.publisher import Emit, Publisher
 from local.ses.quota import RateLimit
 from local.ses.sending import Sending
 from local.ses.settings import SesSettings
@@ -32,7 +32,8 @@ class SimpleEmail:
     test calls ``publish_due``.
 
     ``mailbox`` is the folder for accepted e-mails (see ``local.ses.mailbox``); ``caller`` reaches Firehose as
-    the role of an event destination.
+    the role of an event destination; ``emit`` puts an event {source, detail-type, detail, time, resources} on
+    the default event bus. Without it EventBridge is refused as a destination.
     """
 
     name = "sesv2"
@@ -45,10 +46,12 @@ class SimpleEmail:
         account_id: str,
         region: str,
         settings: SesSettings,
+        emit: Emit | None = None,
     ) -> None:
+        bus = None if emit is None else f"arn:aws:events:{region}:{account_id}:event-bus/default"
         self.faults = Faults()
         self.identities = Identities(settings)
-        self.configuration_sets = ConfigurationSets()
+        self.configuration_sets = ConfigurationSets(bus)
         self._clock = clock
         self._settings = settings
         self._account_id = account_id
@@ -56,7 +59,7 @@ class SimpleEmail:
         self._templates = Templates(clock)
         self._suppression = SuppressionList(clock)
         self._mailbox = Mailbox(mailbox)
-        self._publisher = Publisher(clock, caller, self.configuration_sets.destinations, self._suppression.learn)
+        self._publisher = Publisher(clock, caller, self.configuration_sets.destinations, self._suppression.learn, emit)
         self._sending = Sending(
             clock,
             settings,

@@ -79,14 +79,16 @@ def make_ses(clock: Clock, firehose: ListeningFirehose, tmp_path: Path) -> Itera
     """Makes an account with a verified domain, and a configuration set ``events`` that publishes everything."""
     made: list[SimpleEmail] = []
 
-    def make(**settings: Any) -> SimpleEmail:
+    def make(emit: Callable[[dict[str, Any]], None] | None = None, **settings: Any) -> SimpleEmail:
         defaults: dict[str, Any] = {
             "identities": ("mail.example.com",),
             "behaviour": QUIET,
             "behaviour_by_domain": {},
             "calls_per_second": 1_000_000,
         }
-        ses = SimpleEmail(clock, firehose, tmp_path / "mailbox", ACCOUNT, REGION, SesSettings(**(defaults | settings)))
+        ses = SimpleEmail(
+            clock, firehose, tmp_path / "mailbox", ACCOUNT, REGION, SesSettings(**(defaults | settings)), emit
+        )
         made.append(ses)
         ses.handle("CreateConfigurationSet", {"ConfigurationSetName": "events"})
         ses.handle(

@@ -299,6 +299,34 @@ def test_only_matching_events_go_to_an_enabled_destination(
     assert firehose.types() == ["Delivery"]
 
 
+def test_eventbridge_gets_events_on_the_default_bus(make_ses: MakeSes, clock: Clock) -> None:
+    """EventBridge's reference: source aws.ses, a detail-type for each event, the record as its detail; botocore
+    sesv2 EventBridgeDestination: only the default bus."""
+    emitted: list[dict[str, Any]] = []
+    ses = make_ses(emit=emitted.append)
+    params = {
+        "ConfigurationSetName": "events",
+        "EventDestinationName": "bus",
+        "EventDestination": {
+            "Enabled": True,
+            "MatchingEventTypes": ["BOUNCE", "COMPLAINT"],
+            "EventBridgeDestination": {"EventBusArn": f"arn:aws:events:{REGION}:111122223333:event-bus/mine"},
+        },
+    }
+    with pytest.raises(AwsError, match="default event bus"):
+        ses.handle("CreateConfigurationSetEventDestination", params)
+    bus = {"EventBusArn": f"arn:aws:events:{REGION}:111122223333:event-bus/default"}
+    params["EventDestination"]["EventBridgeDestination"] = bus
+    ses.handle("CreateConfigurationSetEventDestination", params)
+    ses.handle("SendEmail", email("bounce@simulator.amazonses.com"))
+    clock.advance(60)
+    ses.publish_due()
+    (event,) = emitted
+    assert (event["source"], event["detail-type"]) == ("aws.ses", "Email Bounced")
+    assert event["resources"] == [f"arn:aws:ses:{REGION}:111122223333:configuration-set/events"]
+    assert_documented(event["detail"], documented("Bounce", bounceSubType="General"))
+
+
 def test_each_recipient_of_a_message_has_an_outcome(
     ses: SimpleEmail, clock: Clock, firehose: ListeningFirehose
 ) -> None:

@@ -136,6 +136,23 @@ def test_fifty_recipients_are_the_most(ses: SimpleEmail) -> None:
     assert refusal(ses, email(Destination={})).code == "BadRequestException"
 
 
+def test_long_headers_are_folded(ses: SimpleEmail, tmp_path: Path) -> None:
+    """RFC 5321: no line beyond 998 octets, also with fifty recipients in one To header; all of them are read."""
+    to = [f"Somebody Number {number} <somebody-{number}@department.example.org>" for number in range(50)]
+    ses.handle("SendEmail", email(to))
+    line = kept(tmp_path)[0]
+    raw = (tmp_path / "mailbox" / line["eml"]).read_bytes()
+    assert max(len(each) for each in raw.split(b"\r\n")) <= 998
+    assert len(read(tmp_path, line)["To"].addresses) == 50
+
+
+@pytest.mark.parametrize("charset", ["klingon", "utf-16"])
+def test_a_charset_that_mail_does_not_have_is_refused(ses: SimpleEmail, charset: str) -> None:
+    """Botocore sesv2 Content: a charset such as UTF-8, ISO-8859-1 or Shift_JIS."""
+    content = simple(Body={"Text": {"Data": "Hi", "Charset": charset}})
+    assert refusal(ses, email(Content=content)).code == "BadRequestException"
+
+
 def test_bcc_recipients_are_not_in_the_headers(ses: SimpleEmail, tmp_path: Path) -> None:
     """Nobody who reads the message learns who got a blind copy; the log of acceptances knows."""
     destination = {"ToAddresses": ["a@example.org"], "BccAddresses": ["hidden@example.org"]}
