@@ -69,6 +69,7 @@ class Slots:
         self._cadence = cadence
         self._last_send_us = epoch_us(last_send)
         self._grant: Grant | None = None
+        self._slot_us = 0
         self._unsent: Counter[str] = Counter()
         """By hour: counted in the pace and not sent."""
 
@@ -92,8 +93,13 @@ class Slots:
             if slot is None:
                 continue
             self._sleep_until(slot)
-            if not grant.over(slot, self._now()):
+            self._slot_us = slot
+            if self.on_time():
                 return None
+
+    def on_time(self) -> bool:
+        """Whether the slot that was entered last has not gone by."""
+        return self._grant is not None and not self._grant.over(self._slot_us, self._now())
 
     def sent(self) -> None:
         """SES is being asked: this one is not given back, whatever SES says."""

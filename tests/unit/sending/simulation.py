@@ -7,7 +7,7 @@ repeated and shrunk. Time is virtual. A sender that passes its time limit is kil
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -72,6 +72,8 @@ class Simulation(World):
         self.main = threading.Semaphore(0)
         self.acknowledged_at: int | None = None
         """When a cancel was acknowledged."""
+        self.begun: list[int] = []
+        """When each e-mail began to go to SES."""
         self._fate = iter(fate)
         self._actors: list[Actor] = []
         self._current: Actor | None = None
@@ -81,15 +83,17 @@ class Simulation(World):
         """The next byte of fate; 0, which means "all well", when there is none left."""
         return next(self._fate, 0)
 
+    def all_well(self) -> None:
+        """Fate is over: what is running, and what starts now, meets no trouble."""
+        self._fate = iter(b"")
+
     # calls
 
     def call[T](self, name: str, effect: Callable[[], T]) -> T:
-        if self._current is None:
-            try:
-                return super().call(name, effect)
-            finally:
-                self.check()
         actor = self._current
+        assert actor is not None
+        if name == "send email":
+            self.begun.append(self.now_us)
         before = self.choose()
         self._pass_some_time(before)
         actor.wait()
@@ -176,6 +180,12 @@ class Simulation(World):
         twice = [name for name, times in self.accepted_by_task().items() if times > 1]
         assert not twice, f"accepted more than once: {twice}"
 
+    def check_rate(self, rate: float) -> None:
+        """In no sliding second do e-mails begin that are more than the rate and one."""
+        for n, first in enumerate(self.begun):
+            together = sum(1 for other in self.begun[n:] if other < first + 1_000_000)
+            assert together <= rate + 1, f"{together} in a second at {rate}/s"
+
     def check_end(self) -> None:
         """Finished: accepted once. Failed, Cancelled, Pending: never. Running: nobody could know."""
         accepted = self.accepted_by_task()
@@ -184,6 +194,12 @@ class Simulation(World):
                 assert accepted[row.task] == 1
             elif row.status is not TaskStatus.RUNNING:
                 assert accepted[row.task] == 0, f"{row.status}, but accepted"
+
+    def check_nobody_is_forgotten(self, in_queue: set[str]) -> None:
+        """After a round in which all went well, what is Pending is in the queue, or its campaign does not send."""
+        if self.campaigns["advent"].state is CampaignState.DISPATCHING:
+            for row in self.rows.values():
+                assert row.status is not TaskStatus.PENDING or row.task in in_queue
 
 
 class SimulatedClock:
@@ -196,10 +212,7 @@ class SimulatedClock:
         return self._simulation.now()
 
     def sleep(self, seconds: float) -> None:
-        if self._simulation._current is None:
-            self._simulation.pass_time(seconds)
-        else:
-            self._simulation.sleep(seconds)
+        self._simulation.sleep(seconds)
 
 
 def _legal(before: Task, after: Task) -> None:
@@ -217,19 +230,14 @@ def history(fate: bytes, tasks: int = 3, **ports: Any) -> Simulation:
     ``ports`` replaces a port of every sender, made from the simulation: how a protection is taken away.
     """
     simulation = Simulation(fate, tasks)
-    simulation.pace = simulation.pace.model_copy(update={"rate_per_second": 2.0 + simulation.choose() % 100})
-    made = {name: make(simulation) for name, make in ports.items()}
+    rate = 1.0 + simulation.choose() % 32
+    simulation.pace = simulation.pace.model_copy(update={"rate_per_second": rate})
     every = [message(n) for n in range(tasks)]
-
-    def sender(drawn: list[Record]) -> None:
-        now = simulation.now()
-        simulation.sender(clock=SimulatedClock(simulation), **made).handle(drawn, now + LIMIT)
-
+    send = _senders(simulation, ports)
     for turn in range(2):
         for number in range(1 + simulation.choose() % 3):
             picks = [simulation.choose() for _ in range(1 + simulation.choose() % 4)]
-            drawn = [record(every[p % len(every)], f"{turn}-{number}-{n}") for n, p in enumerate(picks)]
-            simulation.start(lambda drawn=drawn: sender(drawn), LIMIT)
+            send([record(every[p % len(every)], f"{turn}-{number}-{n}") for n, p in enumerate(picks)])
         match simulation.choose() % 8:
             case 1 | 2:
                 simulation.start(lambda: _resume(simulation, every))
@@ -237,12 +245,41 @@ def history(fate: bytes, tasks: int = 3, **ports: Any) -> Simulation:
                 simulation.start(lambda: _cancel(simulation))
         simulation.run()
     _resume_if_paused(simulation, every)
-    simulation.sender(clock=SimulatedClock(simulation), **made).handle(
-        [record(m, f"late-{n}") for n, m in enumerate(every)], simulation.now() + LIMIT
-    )
-    simulation.check()
+    late = {f"late-{n}": m for n, m in enumerate(every)}
+    simulation.all_well()
+    kept = send([record(m, message_id) for message_id, m in late.items()])
+    simulation.run()
     simulation.check_end()
+    simulation.check_nobody_is_forgotten({late[message_id].task for message_id in kept})
+    simulation.check_rate(rate)
     return simulation
+
+
+def rush(fate: bytes, rate: float, senders: int = 5, each: int = 6) -> Simulation:
+    """So many senders at once, each with messages of its own; how long each call takes is fate's."""
+    simulation = Simulation(fate, senders * each)
+    simulation.pace = simulation.pace.model_copy(update={"rate_per_second": rate})
+    send = _senders(simulation, {})
+    for number in range(senders):
+        send([record(message(n), f"m{n}") for n in range(number * each, (number + 1) * each)])
+    simulation.run()
+    simulation.check_end()
+    simulation.check_rate(rate)
+    return simulation
+
+
+def _senders(simulation: Simulation, ports: Mapping[str, Any]) -> Callable[[list[Record]], list[str]]:
+    """What starts one more invocation of the sender, in a process of its own; in the end the list that it returns
+    has the messages that stay in the queue."""
+    made = {name: make(simulation) for name, make in ports.items()}
+
+    def send(drawn: list[Record]) -> list[str]:
+        sender = simulation.sender(clock=SimulatedClock(simulation), **made)
+        deadline, kept = simulation.now() + LIMIT, list[str]()
+        simulation.start(lambda: kept.extend(sender.handle(drawn, deadline)), LIMIT)
+        return kept
+
+    return send
 
 
 def _resume(simulation: Simulation, every: list) -> None:

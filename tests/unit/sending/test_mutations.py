@@ -12,10 +12,10 @@ from carillon import claims, sending
 from carillon.adapters.tasks import TaskRows
 from carillon.pace import Grant
 from carillon.transitions import TaskStatus
-from tests.unit.sending import test_mail, test_pace, test_sending, test_tasks
+from tests.unit.sending import test_laws, test_mail, test_pace, test_sending, test_tasks
 from tests.unit.sending.examples import task
 from tests.unit.sending.fakes import FakeRows
-from tests.unit.sending.simulation import history
+from tests.unit.sending.simulation import history, rush
 
 HISTORIES = 400
 
@@ -122,14 +122,22 @@ def test_without_the_generation_check_on_the_row_read_old_messages_cost_pace(mon
 def test_without_losing_missed_slots_the_rate_is_exceeded(monkeypatch):
     """Late e-mails that make up for lost time meet those of others."""
     monkeypatch.setattr(Grant, "over", lambda *_: False)
-    monkeypatch.setattr(Grant, "take", _never_late)
+    monkeypatch.setattr(Grant, "upcoming", _never_late)
     with pytest.raises(AssertionError):
-        for seed in range(60):
-            test_pace.late_senders_keep_the_rate(10, seed)
+        many_late_senders()
+    with pytest.raises(AssertionError, match="in a second"):
+        many_rushes()
+
+
+def many_late_senders() -> None:
+    for seed in range(60):
+        test_pace.late_senders_keep_the_rate(10, seed)
+
+
+def many_rushes() -> None:
+    for seed in range(40):
+        rush(test_laws.unhurried(seed), 3)
 
 
 def _never_late(grant, now_us):
-    if grant._next >= grant.count:
-        return None
-    grant._next += 1
-    return grant.start_us + (grant._next - 1) * grant.interval_us
+    return grant.start_us + grant._next * grant.interval_us if grant._next < grant.count else None
