@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from local.cloud import Cloud
 from local.remote import Remote
 
 _START_SECONDS = 60
@@ -21,20 +20,22 @@ _STOP_SECONDS = 30
 
 def main() -> int:
     """Run one command; see ``--help``."""
-    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
-    parser.add_argument("--directory", type=Path, default=Path(".local"), help="state and files (%(default)s)")
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--directory", type=Path, default=argparse.SUPPRESS, help="state and files (.local)")
+    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__, parents=[where])
+    parser.set_defaults(directory=Path(".local"))
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start it in the background and print its endpoint")
-    up.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    serve = commands.add_parser("serve", help="start it in the foreground")
-    serve.add_argument("--port", type=int, default=0)
-    commands.add_parser("down", help="stop it")
-    commands.add_parser("reset", help="empty it")
-    commands.add_parser("environment", help="print export lines with the operator's keys")
+    for name, help_text in (
+        ("up", "start it in the background and print its endpoint"),
+        ("serve", "start it in the foreground"),
+    ):
+        start = commands.add_parser(name, help=help_text, parents=[where])
+        start.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    commands.add_parser("down", help="stop it", parents=[where])
+    commands.add_parser("reset", help="empty it", parents=[where])
+    commands.add_parser("environment", help="print export lines with the operator's keys", parents=[where])
     clock = commands.add_parser("clock", help="move its clock").add_subparsers(dest="move", required=True)
-    clock.add_parser("advance").add_argument("seconds", type=float)
-    for each in commands.choices.values():
-        each.add_argument("--directory", type=Path, default=argparse.SUPPRESS)
+    clock.add_parser("advance", parents=[where]).add_argument("seconds", type=float)
     options = parser.parse_args()
     directory: Path = options.directory
     match options.command:
@@ -76,6 +77,8 @@ def _up(directory: Path, port: int) -> int:
 
 
 def _serve(directory: Path, port: int) -> int:
+    from local.cloud import Cloud  # a second of imports that no other command needs
+
     finished: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: finished.append(received))

@@ -24,6 +24,9 @@ type ResourceOf = Callable[[str, Mapping[str, Any]], str]
 _PREFIXES = {"sesv2": "ses", "stepfunctions": "states"}
 # Streams bodies and bends its paths in botocore's handlers: it is called over HTTP.
 _OVER_HTTP = frozenset({"s3"})
+# One session for all: it holds the service models; making clients from it is not thread-safe, using them is.
+_session: Any = boto3.session.Session()
+_making_clients = threading.Lock()
 
 
 class RoleCaller:
@@ -86,11 +89,15 @@ class RoleCaller:
         output: dict[str, Any] = parser.parse(answer, model.output_shape)
         output.pop("ResponseMetadata", None)
         if answer["status_code"] < 300:
+            shape = model.output_shape
+            payload = None if shape is None else shape.serialization.get("payload")
+            if shape is not None and payload and shape.members[payload].type_name == "blob":
+                output[payload] = answer["body"]  # the parser has made text of it
             return output
         error = output.pop("Error", {})
         code = error.get("Code", "Unknown")
-        shape = rules.model.shape_for_error_code(code)
-        members = parser.parse(answer, shape) if shape is not None else {}
+        error_shape = rules.model.shape_for_error_code(code)
+        members = parser.parse(answer, error_shape) if error_shape is not None else {}
         known = ("Error", "ResponseMetadata", "message", "Message")
         members = {name: value for name, value in members.items() if name not in known}
         raise AwsError(code, error.get("Message", ""), answer["status_code"], **members)
@@ -124,12 +131,6 @@ class RoleCaller:
 
 def client_of(service: str, identity: Identity, endpoint: str, region: str) -> Any:
     """A boto3 client that signs as ``identity`` and tries once: who retries is the caller's to say."""
-    session: Any = boto3.session.Session(
-        aws_access_key_id=identity.access_key_id,
-        aws_secret_access_key=identity.secret_access_key,
-        aws_session_token=identity.session_token or None,
-        region_name=region,
-    )
     config = Config(
         retries={"total_max_attempts": 1},
         max_pool_connections=64,
@@ -137,4 +138,13 @@ def client_of(service: str, identity: Identity, endpoint: str, region: str) -> A
         s3={"addressing_style": "path"},
         inject_host_prefix=False,
     )
-    return session.client(service, endpoint_url=endpoint, config=config)
+    with _making_clients:
+        return _session.client(
+            service,
+            region_name=region,
+            endpoint_url=endpoint,
+            aws_access_key_id=identity.access_key_id,
+            aws_secret_access_key=identity.secret_access_key,
+            aws_session_token=identity.session_token or None,
+            config=config,
+        )

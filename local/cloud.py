@@ -59,6 +59,8 @@ class Cloud:
         self.mailbox = self.directory / "mailbox"
         self._ses_settings = ses or SesSettings()
         self._operator = operator_keys()
+        self._clients: dict[str, Any] = {}
+        self._making_clients = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._finished: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._serve, name="carillon-cloud", daemon=True)
@@ -100,6 +102,7 @@ class Cloud:
             name: RoleCaller(f"{name}.amazonaws.com", self.iam, self.endpoint)
             for name in ("scheduler", "states", "ses", "firehose")
         }
+        self.states_caller = self._callers["states"]
         self.scheduler = Scheduler(self.clock, self._callers["scheduler"], self.iam, ACCOUNT_ID, REGION)
         seams.put_in_front("scheduler", self.scheduler)
         seams.provision("AWS::Scheduler::Schedule", schedules(self.scheduler))
@@ -110,7 +113,7 @@ class Cloud:
         private("app")._loaded_modules["firehose"] = self.firehose.facade(private("services.firehose"))
         self.states = StepFunctions(
             self.clock,
-            self._callers["states"],
+            self.states_caller,
             lambda: states_seams.stored_machines(ACCOUNT_ID, REGION),
             self.emit,
             ACCOUNT_ID,
@@ -126,8 +129,11 @@ class Cloud:
         self.firehose.start()
 
     def client(self, service: str) -> Any:
-        """A boto3 client of the operator."""
-        return client_of(service, self._operator, self.endpoint, REGION)
+        """A boto3 client of the operator, made once per service."""
+        with self._making_clients:
+            if service not in self._clients:
+                self._clients[service] = client_of(service, self._operator, self.endpoint, REGION)
+            return self._clients[service]
 
     def operator_environment(self) -> dict[str, str]:
         """What ``sam``, the AWS CLI and boto3 need in their environment to work here."""

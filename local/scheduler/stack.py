@@ -26,9 +26,13 @@ def schedules(scheduler: Scheduler) -> Handlers:
         return name, {"Arn": scheduler.handle("CreateSchedule", params)["ScheduleArn"]}
 
     def update(physical_id: str, old_props: Mapping[str, Any], new_props: Mapping[str, Any], stack_name: str) -> Made:
-        if _identity(new_props, physical_id) != _identity(old_props, physical_id):
-            # Name and group cannot change: CloudFormation makes another and deletes this one afterwards.
+        if new_props.get("Name", physical_id) != physical_id:
+            # Another physical id: CloudFormation deletes this one afterwards.
             return create(physical_id, new_props, stack_name)
+        if new_props.get("GroupName") != old_props.get("GroupName"):
+            made = create(physical_id, {**new_props, "Name": physical_id}, stack_name)
+            delete(physical_id, old_props)
+            return made
         params = _typed("UpdateSchedule", {**new_props, "Name": physical_id})
         return physical_id, {"Arn": scheduler.handle("UpdateSchedule", params)["ScheduleArn"]}
 
@@ -60,10 +64,6 @@ def schedule_groups(scheduler: Scheduler) -> Handlers:
         _gone_already(lambda: scheduler.handle("DeleteScheduleGroup", {"Name": physical_id}))
 
     return {"create": create, "update": update, "delete": delete}
-
-
-def _identity(props: Mapping[str, Any], physical_id: str) -> tuple[str, str]:
-    return props.get("Name", physical_id), props.get("GroupName", "default")
 
 
 def _typed(operation: str, props: Mapping[str, Any]) -> dict[str, Any]:

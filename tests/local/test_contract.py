@@ -42,8 +42,7 @@ def test_a_request_that_the_model_allows_passes() -> None:
         ({"Colour": "red"}, "Value at 'colour' failed to satisfy constraint: Member is not known"),
         (
             {"FlexibleTimeWindow": {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 1441}},
-            "Value at 'flexibleTimeWindow.maximumWindowInMinutes' failed to satisfy constraint: "
-            "Member must have value less than or equal to 1440",
+            "Value at 'flexibleTimeWindow.maximumWindowInMinutes' failed to satisfy constraint: Member must have value",
         ),
     ],
 )
