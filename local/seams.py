@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import importlib.metadata
+import json
 import logging
 import re
 import threading
@@ -203,6 +204,7 @@ def name_resources_in_full() -> None:
         return extract_resource_arn
 
     replace("core.iam_actions", "extract_resource_arn", make)
+    authorise_partiql()
 
 
 def scheduler_resource(region: str, account_id: str, operation: str, params: Mapping[str, Any]) -> str:
@@ -214,6 +216,33 @@ def scheduler_resource(region: str, account_id: str, operation: str, params: Map
     if operation.endswith("Schedule"):
         return f"{prefix}:schedule/{params.get('GroupName') or 'default'}/{params.get('Name')}"
     return str(params.get("ResourceArn") or "*")
+
+
+_PARTIQL = re.compile(r'\s*(SELECT|INSERT|UPDATE|DELETE)\b(?:.*?\b(?:FROM|INTO)\b)?\s*"?([\w.-]+)"?', re.I | re.S)
+
+
+def authorise_partiql() -> None:
+    """A PartiQL statement is allowed by ``dynamodb:PartiQLInsert`` (``Select``, ``Update``, ``Delete``) on its
+    table (DynamoDB's guide, "IAM security policies with PartiQL"); MiniStack asks for ``BatchExecuteStatement``
+    on ``*``, an action that IAM does not have."""
+
+    def make(original: Callable[..., list[tuple[str, str]]]) -> Callable[..., list[tuple[str, str]]]:
+        def checks(iam_action: str, body: bytes, region: str, account_id: str) -> list[tuple[str, str]]:
+            members = {
+                "dynamodb:BatchExecuteStatement": "Statements",
+                "dynamodb:ExecuteTransaction": "TransactStatements",
+            }
+            if iam_action not in {*members, "dynamodb:ExecuteStatement"}:
+                return original(iam_action, body, region, account_id)
+            given = json.loads(body or b"{}")
+            statements = given.get(members[iam_action], []) if iam_action in members else [given]
+            found = (_PARTIQL.match(statement.get("Statement", "")) for statement in statements)
+            table = f"arn:aws:dynamodb:{region}:{account_id}:table/"
+            return sorted({(f"dynamodb:PartiQL{m[1].capitalize()}", table + m[2]) for m in found if m})
+
+        return checks
+
+    replace("core.iam_actions", "dynamodb_transaction_checks", make)
 
 
 def trust_loopback() -> None:
