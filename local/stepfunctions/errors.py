@@ -15,6 +15,8 @@ RESULT_WRITER_FAILED = "States.ResultWriterFailed"
 
 # 256 KiB of UTF-8: the limit of an input, a result, an output, the variables of one Assign.
 DATA_LIMIT = 262_144
+# 10 MiB: all variables of an execution together.
+VARIABLES_LIMIT = 10_485_760
 
 
 class StateError(Exception):

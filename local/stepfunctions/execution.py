@@ -35,6 +35,8 @@ class History:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._events: list[tuple[str, float, int, dict[str, Any]]] = []
+        self._closed = False
+        self._lock = threading.Lock()
 
     def add(self, kind: str, previous: int, **details: Any) -> int:
         """Record an event; its id. ``previous`` is the id of the event that led to it.
@@ -42,16 +44,20 @@ class History:
         Raises:
             StateError: ``States.Runtime`` when only the last event would still fit.
         """
-        if len(self._events) >= MAX_EVENTS - 1:
-            raise StateError(
-                errors.RUNTIME, f"The execution reached the maximum number of history events ({MAX_EVENTS})."
-            )
-        return self.end(kind, previous, **details)
+        with self._lock:
+            if not self._closed:
+                if len(self._events) >= MAX_EVENTS - 1:
+                    raise StateError(
+                        errors.RUNTIME, f"The execution reached the maximum number of history events ({MAX_EVENTS})."
+                    )
+                self._events.append((kind, self._clock.time(), previous, details))
+            return len(self._events)
 
-    def end(self, kind: str, previous: int, **details: Any) -> int:
-        """Record the execution's last event, for which there is always room."""
-        self._events.append((kind, self._clock.time(), previous, details))
-        return len(self._events)
+    def close(self, kind: str, **details: Any) -> None:
+        """Record the last event, for which there is always room: what was under way leaves no trace after it."""
+        with self._lock:
+            self._events.append((kind, self._clock.time(), len(self._events), details))
+            self._closed = True
 
     def __len__(self) -> int:
         return len(self._events)
@@ -89,7 +95,7 @@ class History:
 class NoHistory(History):
     """EXPRESS children keep none that an API shows."""
 
-    def end(self, kind: str, previous: int, **details: Any) -> int:
+    def add(self, kind: str, previous: int, **details: Any) -> int:
         """Record nothing."""
         return 0
 
@@ -132,26 +138,22 @@ class Execution:
         self._lock = threading.Lock()
 
     def succeed(self, output: Any) -> None:
-        """RUNNING → SUCCEEDED."""
-        if self._leave(SUCCEEDED, output=dumps(output)):
-            self.history.end("ExecutionSucceeded", len(self.history), output=output)
-            self._changed(self)
+        """RUNNING → SUCCEEDED, unless it had ended before."""
+        self._leave(SUCCEEDED, "ExecutionSucceeded", output=output)
 
     def end(self, status: str, error: str | None, cause: str | None) -> bool:
         """RUNNING → FAILED, TIMED_OUT or ABORTED; False when it had ended before."""
-        if not self._leave(status, error=error or None, cause=cause or None):
-            return False
         kind = {FAILED: "ExecutionFailed", TIMED_OUT: "ExecutionTimedOut", ABORTED: "ExecutionAborted"}[status]
-        self.history.end(kind, len(self.history), error=self.error, cause=self.cause)
-        self._changed(self)
-        return True
+        return self._leave(status, kind, error=error or None, cause=cause or None)
 
-    def _leave(self, status: str, **fields: str | None) -> bool:
+    def _leave(self, status: str, kind: str, **details: Any) -> bool:
         with self._lock:
             if self.status != RUNNING:
                 return False
-            for name, value in fields.items():
-                setattr(self, name, value)
+            self.output = dumps(details["output"]) if status == SUCCEEDED else None
+            self.error, self.cause = details.get("error"), details.get("cause")
             self.stopped = self._clock.time()
-            self.status = status
+            self.history.close(kind, **details)
+            self.status = status  # last: whoever sees it finds the rest
+        self._changed(self)
         return True

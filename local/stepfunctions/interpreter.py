@@ -14,7 +14,7 @@ from botocore.utils import parse_timestamp
 from local.ports import Caller
 from local.stepfunctions import errors
 from local.stepfunctions.definition import Machine, Render, Retrier, State
-from local.stepfunctions.errors import DATA_LIMIT, QueryFailure, StateError, matches
+from local.stepfunctions.errors import DATA_LIMIT, VARIABLES_LIMIT, QueryFailure, StateError, matches
 from local.stepfunctions.execution import History, dumps
 from local.stepfunctions.integration import iso
 from local.stepfunctions.runtime import DeadlinePassed, Runtime
@@ -202,8 +202,10 @@ class Interpreter:
             self.history.add("TaskTimedOut", started, **what, error=errors.TIMEOUT)
             raise StateError(errors.TIMEOUT) from None
         except StateError as failure:
+            if failure.error == errors.RUNTIME:
+                failure = StateError(failure.error, _told(state, moment, failure.cause))
             self.history.add("TaskFailed", started, **what, error=failure.error, cause=failure.cause)
-            raise
+            raise failure from None
         self.history.add("TaskSucceeded", started, **what, output=result)
         return result
 
@@ -238,7 +240,7 @@ class Interpreter:
             variables = {name: held for name, held in moment.bindings.items() if name != "states"}
             result = await self.run(state.processor, selected, variables, begun, here)
         except asyncio.CancelledError:
-            self.history.end("MapIterationAborted", begun, **what)
+            self.history.add("MapIterationAborted", begun, **what)
             raise
         except (StateError, QueryFailure):
             self.history.add("MapIterationFailed", len(self.history), **what)
@@ -281,6 +283,8 @@ class Interpreter:
         if assign is not None:
             assigned = assign(bindings, now)
             _limit(assigned, "The Assign field")
+            stored = {**bindings, **assigned, "states": None}
+            _limit(stored, "The variables of the execution together", VARIABLES_LIMIT)
         value = default
         if output is not None:
             value = output(bindings, now)
@@ -288,10 +292,7 @@ class Interpreter:
         return _Outcome(following, value, assigned)
 
     def _evaluation_failed(self, state: State, moment: Moment, failure: QueryFailure) -> StateError:
-        cause = (
-            f"An error occurred while executing the state '{state.name}' (entered at the event id "
-            f"#{moment.entered}). {failure.sentence}"
-        )
+        cause = _told(state, moment, failure.sentence)
         self.history.add(
             "EvaluationFailed",
             moment.entered,
@@ -301,6 +302,11 @@ class Interpreter:
             state=state.name,
         )
         return StateError(errors.QUERY_EVALUATION, cause)
+
+
+def _told(state: State, moment: Moment, sentence: str) -> str:
+    where = f"the state '{state.name}' (entered at the event id #{moment.entered})"
+    return f"An error occurred while executing {where}. {sentence}"
 
 
 def _retry_delay(retriers: tuple[Retrier, ...], attempts: list[int], error: str) -> float | None:
@@ -317,11 +323,10 @@ def _retry_delay(retriers: tuple[Retrier, ...], attempts: list[int], error: str)
     return None
 
 
-def _limit(value: Any, what: str) -> None:
-    if (size := len(dumps(value).encode())) > DATA_LIMIT:
+def _limit(value: Any, what: str, most: int = DATA_LIMIT) -> None:
+    if (size := len(dumps(value).encode())) > most:
         raise StateError(
-            errors.DATA_LIMIT_EXCEEDED,
-            f"{what} has a size of {size} bytes, exceeding the maximum of {DATA_LIMIT} bytes.",
+            errors.DATA_LIMIT_EXCEEDED, f"{what} has a size of {size} bytes, exceeding the maximum of {most} bytes."
         )
 
 

@@ -7,15 +7,18 @@ deployment. ``tests/local/stepfunctions/test_seams.py`` is the canary of these p
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from local.contract import Answer
+from local.contract import Answer, contract
 from local.ministack import private
 from local.ports import AwsError
 from local.seams import Facade, replace
 from local.stepfunctions.definition import compile_definition
 from local.stepfunctions.service import StepFunctions
+
+log = logging.getLogger(__name__)
 
 # Storing and tagging machines stays MiniStack's; ours refuses a bad definition first.
 _STORING = frozenset({"CreateStateMachine", "UpdateStateMachine", "DeleteStateMachine"})
@@ -61,7 +64,11 @@ def _starter(service: StepFunctions) -> Callable[[Mapping[str, Any]], Answer]:
     """EventBridge starts executions through this function of the module."""
 
     def start_execution(data: Mapping[str, Any]) -> Answer:
-        answer = service.handle("StartExecution", data)
+        try:
+            answer = service.handle("StartExecution", data)
+        except AwsError as refused:
+            log.warning("EventBridge could not start %s: %s", data.get("stateMachineArn"), refused)
+            return contract(service.name).refusal(refused)
         body = {"executionArn": answer["executionArn"], "startDate": answer["startDate"].timestamp()}
         return 200, {"Content-Type": "application/x-amz-json-1.0"}, json.dumps(body).encode()
 

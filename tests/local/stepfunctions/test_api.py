@@ -142,6 +142,24 @@ def test_a_waiting_execution_stops_too(world: World) -> None:
     assert world.wait(arn)["status"] == "ABORTED"
 
 
+def test_whenever_it_is_stopped_an_execution_ends_once(world: World) -> None:
+    """A stop at any moment of a run leaves one last event, and the status that it tells."""
+    loop = {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "C"}, "C": {"Type": "Succeed"}}
+    arn = world.machine(loop)
+    for moment in range(60):
+        execution = world.api("StartExecution", stateMachineArn=arn)["executionArn"]
+        time.sleep(moment * 0.00002)
+        world.api("StopExecution", executionArn=execution)
+        status = world.wait(execution)["status"]
+        last = {"ABORTED": "ExecutionAborted", "SUCCEEDED": "ExecutionSucceeded"}[status]
+        types = [event["type"] for event in world.history(execution)]
+        assert [kind for kind in types if kind in ENDS] == [last]
+        assert types[-1] == last
+
+
+ENDS = ("ExecutionSucceeded", "ExecutionAborted", "ExecutionFailed", "ExecutionTimedOut")
+
+
 @pytest.mark.parametrize("operation", ["StopExecution", "DescribeExecution", "GetExecutionHistory", "ListMapRuns"])
 def test_an_execution_that_does_not_exist(world: World, operation: str) -> None:
     """ExecutionDoesNotExist."""

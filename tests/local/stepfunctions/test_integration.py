@@ -159,6 +159,7 @@ def test_parameters_known_only_at_run_time_are_refused_then(world: World, argume
     execution = world.run(states, arguments)
     assert execution["error"] == "States.Runtime"
     assert told in execution["cause"]
+    assert "the state 'A' (entered at the event id #2)" in execution["cause"]
     assert world.caller.calls == []
 
 

@@ -282,6 +282,20 @@ def test_more_than_256_kib_fails_with_data_limit_exceeded(world: World, field: s
     assert execution["error"] == "States.DataLimitExceeded"
 
 
+def test_all_variables_together_have_10_mib(world: World) -> None:
+    """ "The total size of all stored variables cannot exceed 10 MiB per execution.\""""
+    names = [f"v{number}" for number in range(50)]
+    states: dict[str, Any] = {
+        f"A{name}": {"Type": "Pass", "Assign": {name: "{% $states.input %}"}, "Next": f"A{after}"}
+        for name, after in zip(names, [*names[1:], "end"], strict=True)
+    }
+    states["Aend"] = {"Type": "Succeed"}
+    execution = world.run(states, "x" * 250_000)
+    assert execution["error"] == "States.DataLimitExceeded"
+    passed = [event for event in world.history(execution["executionArn"]) if event["type"] == "PassStateExited"]
+    assert len(passed) == 10_485_760 // 250_000
+
+
 def test_the_limit_is_in_bytes_of_utf_8(world: World) -> None:
     """262,144 bytes "in UTF-8 encoding": an é counts twice, however it is escaped in JSON."""
     three = {"A": {"Type": "Pass", "Output": "{% $states.input.s & $states.input.s & $states.input.s %}", "End": True}}
