@@ -41,7 +41,7 @@ class Cloud:
     MiniStack keeps its state in modules, so a process has one cloud at a time.
 
     Args:
-        directory: where the clock and the mailbox keep their files.
+        directory: where the clock, the mailbox and functions' code have their files.
         port: 0 takes a free one.
         ses: the account's access, quotas and mailboxes.
     """
@@ -93,6 +93,7 @@ class Cloud:
         seams.let_forms_upload()
         seams.name_what_functions_raise()
         seams.hide_host_packages()
+        seams.unpack_once(self.directory / "code")
         seams.follow_clock(self.clock)
         self.iam = Iam(ACCOUNT_ID, REGION)
         self.iam.create_operator(self._operator)

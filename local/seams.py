@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import hashlib
 import importlib.metadata
 import json
 import logging
+import os
 import re
 import threading
 import time
 import uuid
+import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -323,6 +327,33 @@ def name_what_functions_raise() -> None:
 
     replace("core.lambda_runtime", "Worker.invoke", make_invoke)
     replace("services.lambda_svc", "_execute_function_warm", make_execute)
+
+
+def unpack_once(directory: Path) -> None:
+    """Workers of the same code share one unpacked copy under ``directory``, and so its compiled modules;
+    MiniStack unpacks code and layers again for each worker. On AWS both are read-only too."""
+    lock = threading.Lock()
+
+    class SharedArchive(zipfile.ZipFile):
+        def extractall(self, path: Any = None, members: Any = None, pwd: Any = None) -> None:
+            listing = repr([(item.filename, item.CRC, item.file_size) for item in self.infolist()])
+            shared = directory / hashlib.sha256(listing.encode()).hexdigest()
+            with lock:
+                if not shared.exists():
+                    fresh = shared.with_suffix(".new")
+                    super().extractall(fresh, members, pwd)
+                    fresh.rename(shared)
+            os.rmdir(path)
+            os.symlink(shared, path)
+
+    class Archives:
+        ZipFile = SharedArchive
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(zipfile, name)
+
+    directory.mkdir(parents=True, exist_ok=True)
+    replace("core.lambda_runtime", "zipfile", lambda _: Archives())
 
 
 _RUNTIME_ONLY = '''

@@ -412,6 +412,16 @@ def test_a_function_sees_the_sdk_and_not_this_machines_packages(cloud: Cloud) ->
     assert "duckdb" in payload["errorMessage"]
 
 
+def test_code_is_unpacked_once_for_all_its_workers(cloud: Cloud) -> None:
+    """Cold starts of the same code find it unpacked and compiled."""
+    mark = name_of("mark")
+    code = f"import os\n# {mark}\ndef handler(event, context): return [os.getpid(), os.path.realpath(__file__)]\n"
+    (_, first), (_, second) = (invoke(cloud, make_function(cloud, code)[0]) for _ in range(2))
+    assert first[0] != second[0]
+    assert first[1] == second[1]
+    assert first[1].startswith(str(cloud.directory / "code"))
+
+
 # Events
 
 
