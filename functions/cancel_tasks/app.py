@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from carillon import cancelling
 from carillon.adapters.campaigns import CampaignStore
@@ -10,8 +13,7 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.environment import Environment, load
 from carillon.shapes import CancelTasks
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
+logger = Logger()
 
 
 class Settings(Environment):
@@ -21,12 +23,16 @@ class Settings(Environment):
     tasks_table: str
 
 
+@logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """`CancelTasks` in, `CancelTasksResult` out."""
     request, settings = CancelTasks.model_validate(event), load(Settings)
+    logger.append_keys(campaign_id=request.campaign_id, shard=request.shard)
     campaigns, rows = CampaignStore(settings.campaigns_table), CampaignRows(settings.tasks_table)
 
     def seconds_left() -> float:
         return context.get_remaining_time_in_millis() / 1000
 
-    return cancelling.cancel_tasks(request, campaigns, rows, seconds_left).model_dump()
+    result = cancelling.cancel_tasks(request, campaigns, rows, seconds_left)
+    logger.info("swept", cancelled=result.cancelled, running=result.running)
+    return result.model_dump()

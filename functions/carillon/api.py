@@ -356,7 +356,7 @@ class CampaignApi:
         return TaskPage(tasks=[_task_view(task) for task in found], cursor=following)
 
     def counts(self, campaign_id: str) -> Counts:
-        """Every row of the campaign, counted: a million rows take about the gateway's half minute."""
+        """Every row of the campaign, counted: reading them all, so of millions it outlasts the gateway's patience."""
         campaign = self._store.get(campaign_id)
         counts = {status.name.lower(): n for status, n in self._rows.counts(campaign_id).items()}
         return Counts(enrolled=campaign.enrolled, **counts, balance=sum(counts.values()) == campaign.enrolled)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
 from carillon import enrolment
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
@@ -11,6 +14,8 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.fan_out import FanOutFiles
 from carillon.environment import Environment, load
 from carillon.shapes import EnrolBatch
+
+logger = Logger()
 
 
 class Settings(Environment):
@@ -22,11 +27,15 @@ class Settings(Environment):
     send_queue_url: str
 
 
-def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """`EnrolBatch` in, `EnrolBatchResult` out."""
     request, settings = EnrolBatch.model_validate(event), load(Settings)
+    logger.append_keys(campaign_id=request.campaign_id, generation=request.generation, batch=request.batch)
     campaign = CampaignStore(settings.campaigns_table).get(request.campaign_id)
     lines = FanOutFiles(settings.bucket).batch(request.key)
     rows = CampaignRows(settings.tasks_table)
     now = int(clock.epoch())
-    return enrolment.enrol_batch(request, campaign, lines, rows, settings.send_queue_url, now).model_dump()
+    result = enrolment.enrol_batch(request, campaign, lines, rows, settings.send_queue_url, now)
+    logger.info("enrolled", enrolled=result.enrolled, settled=result.settled)
+    return result.model_dump()

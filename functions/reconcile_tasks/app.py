@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
@@ -12,6 +15,8 @@ from carillon.adapters.queue import SendQueue
 from carillon.adapters.schedules import Schedules
 from carillon.environment import Environment, load
 from carillon.reconciling import Reconcile, Reconciler
+
+logger = Logger()
 
 
 class Settings(Environment):
@@ -25,7 +30,8 @@ class Settings(Environment):
     schedule_dead_letter_queue_arn: str
 
 
-def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+@logger.inject_lambda_context
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """`Reconcile` in; ``{"campaigns": [Reconciled, …]}`` out."""
     settings = load(Settings)
     reconciler = Reconciler(
@@ -35,5 +41,6 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         Schedules(settings.scheduler_role_arn, settings.schedule_dead_letter_queue_arn),
         SendQueue(settings.send_queue_url),
     )
-    done = reconciler.run(Reconcile.model_validate(event), clock.now())
-    return {"campaigns": [campaign.model_dump() for campaign in done]}
+    done = [found.model_dump() for found in reconciler.run(Reconcile.model_validate(event), clock.now())]
+    logger.info("reconciled", campaigns=done)
+    return {"campaigns": done}

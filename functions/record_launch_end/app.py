@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel, ConfigDict
 
 from carillon import campaigns
@@ -12,6 +14,8 @@ from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.schedules import Schedules
 from carillon.environment import Environment, load
+
+logger = Logger()
 
 
 class Settings(Environment):
@@ -33,7 +37,8 @@ class Detail(BaseModel):
     """JSON text; absent when it was too long for an event, which no input of ours is."""
 
 
-def handler(event: dict[str, Any], context: object) -> dict[str, bool]:
+@logger.inject_lambda_context
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, bool]:
     """An event in; whether the campaign was aborted because of it out."""
     settings, detail = load(Settings), Detail.model_validate(event["detail"])
     given = json.loads(detail.input or "null")
@@ -42,4 +47,5 @@ def handler(event: dict[str, Any], context: object) -> dict[str, bool]:
         return {"aborted": False}
     store, now = CampaignStore(settings.campaigns_table), clock.now()
     aborted = campaigns.record_launch_end(store, Schedules(), campaign_id, detail.executionArn, detail.status, now)
+    logger.info("launch ended", campaign_id=campaign_id, status=detail.status, aborted=aborted)
     return {"aborted": aborted}

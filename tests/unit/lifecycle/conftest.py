@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 NOW = datetime(2026, 11, 29, 8, 0, tzinfo=UTC)
+
+CONTEXT: Any = SimpleNamespace(
+    function_name="function",
+    memory_limit_in_mb=512,
+    invoked_function_arn="arn",
+    aws_request_id="request",
+    get_remaining_time_in_millis=lambda: 900_000,
+)
 
 SPEC = CampaignSpec.model_validate(
     {

@@ -23,7 +23,7 @@ from carillon.errors import CampaignStateConflict
 from carillon.shapes import CampaignId
 from carillon.transitions import CANCELLABLE, LAUNCHABLE, PAUSABLE, RESUMABLE, CampaignState
 
-from .conftest import NOW, SPEC, campaign, task
+from .conftest import CONTEXT, NOW, SPEC, campaign, task
 
 BODY = SPEC.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -90,11 +90,6 @@ class Caller:
             "body": body,
             "isBase64Encoded": False,
         }
-
-
-CONTEXT: Any = SimpleNamespace(
-    function_name="api", memory_limit_in_mb=512, invoked_function_arn="arn", aws_request_id="request"
-)
 
 
 @pytest.fixture

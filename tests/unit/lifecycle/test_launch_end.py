@@ -15,7 +15,7 @@ from carillon.shapes import Problem
 from carillon.transitions import CampaignState
 from record_launch_end import app
 
-from .conftest import NOW, campaign
+from .conftest import CONTEXT, NOW, campaign
 from .fakes import FakeScheduler
 
 MACHINE = "arn:aws:states:eu-central-1:123456789012:stateMachine:launch"
@@ -62,7 +62,7 @@ def test_a_stopped_launch_leaves_an_aborted_campaign_and_no_schedules(
 ) -> None:
     """The error says how the launch ended and what to do; only this generation's group goes."""
     campaigns.create(campaign(state="enqueued", generation=2, execution=EXECUTION))
-    assert app.handler(event(status), None) == {"aborted": True}
+    assert app.handler(event(status), CONTEXT) == {"aborted": True}
     there = campaigns.get("advent")
     assert there.state is CampaignState.ABORTED
     assert there.error is not None
@@ -75,10 +75,10 @@ def test_a_stopped_launch_leaves_an_aborted_campaign_and_no_schedules(
 def test_the_event_may_come_twice(campaigns: CampaignStore, scheduler: FakeScheduler) -> None:
     """The second changes nothing, but deletes the group if the first could not."""
     campaigns.create(campaign(state="enqueued", generation=2, execution=EXECUTION))
-    app.handler(event(), None)
+    app.handler(event(), CONTEXT)
     after = campaigns.get("advent")
     scheduler.groups["campaign-advent-g2"] = {}
-    assert app.handler(event(), None) == {"aborted": False}
+    assert app.handler(event(), CONTEXT) == {"aborted": False}
     assert campaigns.get("advent") == after
     assert "campaign-advent-g2" not in scheduler.groups
 
@@ -108,7 +108,7 @@ def test_a_late_or_foreign_event_changes_nothing(
     """Another execution has the campaign, it is past enqueued, or the machine has said why by itself."""
     campaigns.create(there)
     before = set(scheduler.groups)
-    assert app.handler(event(), None) == {"aborted": False}
+    assert app.handler(event(), CONTEXT) == {"aborted": False}
     assert campaigns.get("advent") == there
     assert set(scheduler.groups) == before
 
@@ -130,7 +130,7 @@ def test_an_event_of_nothing_of_ours_is_ignored(
     """Another machine, no input, no campaign."""
     there = campaign(state="enqueued", generation=2, execution=EXECUTION)
     campaigns.create(there)
-    assert app.handler(event(**detail), None) == {"aborted": False}
+    assert app.handler(event(**detail), CONTEXT) == {"aborted": False}
     assert campaigns.get("advent") == there
 
 
@@ -146,7 +146,7 @@ def test_a_group_that_cannot_be_deleted_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setattr(scheduler, "delete_group", throttled)
         with pytest.raises(TimeoutError):
-            app.handler(event(), None)
+            app.handler(event(), CONTEXT)
     assert campaigns.get("advent").state is CampaignState.ABORTED
-    app.handler(event(), None)
+    app.handler(event(), CONTEXT)
     assert "campaign-advent-g2" not in scheduler.groups
