@@ -20,8 +20,7 @@ from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "functions"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "functions"))
 
 import boto3
 from botocore.awsrequest import AWSResponse

@@ -19,7 +19,13 @@ def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def value(plain: Any) -> Any:
     """One attribute value; an enumeration is its string, a float its exact decimal."""
-    return _serialise(_plain(plain))
+    match plain:  # the two most frequent by hand: boto3's serialiser is half of a sender's own CPU
+        case str():
+            return {"S": str(plain)}
+        case int() if not isinstance(plain, bool):
+            return {"N": str(int(plain))}
+        case _:
+            return _serialise(_plain(plain))
 
 
 def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
