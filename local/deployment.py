@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -52,12 +53,14 @@ class DeploymentFailed(Exception):
 class Deployment:
     """A deployed stack and its operator's ways in.
 
-    ``environment`` holds the operator's keys and ``AWS_ENDPOINT_URL`` (`local.cloud.Cloud.operator_environment`).
+    ``environment`` holds the operator's keys and ``AWS_ENDPOINT_URL`` (`local.cloud.Cloud.operator_environment`); builds are kept
+    in ``directory``.
     """
 
-    def __init__(self, environment: Mapping[str, str], build_directory: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
         self._environment = dict(environment)
-        self._build = build_directory
+        self._directory = directory
+        self.outputs: dict[str, str] = {}
         self.endpoint = environment["AWS_ENDPOINT_URL"]
         self._session = boto3.session.Session(
             aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
@@ -66,17 +69,24 @@ class Deployment:
         )
 
     def build(self) -> None:
-        """``sam build`` into the build directory; what has not changed is taken from its cache."""
-        self._sam("build", "--build-dir", str(self._build), "--cache-dir", str(self._build.parent / "cache"))
+        """``sam build``; what has not changed is taken from its cache.
+
+        One build at a time, in a folder of its own: SAM keeps its dependencies below the working directory, and
+        clears away what another build put there.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._sam("build", "--template-file", str(ROOT / "template.yaml"))
 
     def deploy(self) -> None:
         """``sam deploy`` what was built."""
         try:
-            self._sam("deploy", "--template-file", str(self._build / "template.yaml"))
+            self._sam("deploy", "--template-file", str(self._directory / ".aws-sam" / "build" / "template.yaml"))
         except DeploymentFailed as failed:
             raise DeploymentFailed(f"{failed}\n{self._refused_resources()}") from None
         stack = self.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"][0]
-        self.outputs: dict[str, str] = {o["OutputKey"]: o["OutputValue"] for o in stack["Outputs"]}
+        self.outputs = {o["OutputKey"]: o["OutputValue"] for o in stack["Outputs"]}
 
     def client(self, service: str) -> Any:
         """A boto3 client with the operator's keys."""
@@ -139,7 +149,7 @@ class Deployment:
         }
         done = subprocess.run(
             ["sam", verb, "--config-file", str(ROOT / "samconfig.toml"), "--config-env", "local", *arguments],
-            cwd=ROOT,
+            cwd=self._directory,
             env=environment,
             capture_output=True,
             text=True,

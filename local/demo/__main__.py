@@ -39,7 +39,7 @@ class Demo:
 
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
-        self.stack = Deployment(remote.environment, ROOT / ".local" / "sam" / "build")
+        self.stack = Deployment(remote.environment, ROOT / ".local" / "sam")
 
     def deploy(self) -> None:
         """Put the real template on the local cloud."""
@@ -274,8 +274,9 @@ def show_endpoints(demo: Demo) -> None:
     """Where a kept cloud can be reached, and how it is ended. The token itself is not printed."""
     directory = DIRECTORY.relative_to(ROOT)
     console.print(f"endpoint   {demo.remote.endpoint}")
-    console.print(f"API        {demo.api.base}")
-    console.print(f"token      secret {demo.stack.outputs['ApiTokenSecret']} in Secrets Manager")
+    if demo.stack.outputs:
+        console.print(f"API        {demo.stack.api.base}")
+        console.print(f"token      secret {demo.stack.outputs['ApiTokenSecret']} in Secrets Manager")
     console.print(f"keys       eval $(.venv/bin/python -m local environment --directory {directory})")
     console.print(f"end it     .venv/bin/python -m local down --directory {directory}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 
 import pytest
@@ -15,13 +14,9 @@ from tests.local.end_to_end.stage import Stage
 @pytest.fixture(scope="session")
 def stage(cloud: Cloud) -> Iterator[Stage]:
     """The real template, built once for all test processes and deployed on this one's cloud."""
-    stack = Deployment(cloud.operator_environment(), ROOT / ".local" / "sam" / "build")
-    lock = ROOT / ".local" / "sam.lock"
-    lock.parent.mkdir(exist_ok=True)
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        stack.build()
-        stack.deploy()
+    stack = Deployment(cloud.operator_environment(), ROOT / ".local" / "sam")
+    stack.build()
+    stack.deploy()
     played = Stage(cloud, stack)
     played.pace()
     yield played
