@@ -6,7 +6,7 @@ tries again, and each exception of botocore is sorted by one question: can SES h
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
+from carillon.adapters import clock
 from carillon.emails import Email, MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
 
 if TYPE_CHECKING:
@@ -55,16 +56,22 @@ _REJECTED = frozenset(
 class SesMail:
     """`carillon.emails.Mail` on SES v2."""
 
-    def __init__(self, configuration_set: str, client: SESV2Client | None = None) -> None:
+    def __init__(
+        self,
+        configuration_set: str,
+        client: SESV2Client | None = None,
+        epoch: Callable[[], float] = clock.epoch,
+    ) -> None:
         self._configuration_set = configuration_set
         self._client = client or _sending_client()
+        self._epoch = epoch
+        """Time of day: it goes on while Lambda freezes the process, unlike a monotonic clock."""
         self._used = 0.0
 
     def send(self, email: Email) -> str:
         """See `carillon.emails.Mail.send`."""
         request = _request(email, self._configuration_set)
-        # The machine's own clock, which goes on while Lambda freezes the process, unlike a monotonic one.
-        if not 0 <= time.time() - self._used < IDLE_SECONDS:
+        if not 0 <= self._epoch() - self._used < IDLE_SECONDS:
             self._client.close()
         try:
             return self._client.send_email(**request)["MessageId"]
@@ -78,7 +85,7 @@ class SesMail:
         except Exception as error:
             raise MaybeSent(type(error).__name__) from error
         finally:
-            self._used = time.time()
+            self._used = self._epoch()
 
 
 def _meaning(error: ClientError) -> MailError:

@@ -141,13 +141,10 @@ def test_an_email_that_does_not_fit_the_model_is_rejected_unsent(ses):
     assert "example.com" not in caught.value.message
 
 
-def test_a_connection_is_kept_while_busy_and_made_anew_after_idling(ses, monkeypatch):
+def test_a_connection_is_kept_while_busy_and_made_anew_after_idling(ses):
     """A socket that may have gone stale is never written to: its reset would leave an e-mail in doubt."""
-    import carillon.adapters.mail as module
-
     now = [1_000_000.0]
-    monkeypatch.setattr(module.time, "time", lambda: now[0])
-    mail = SesMail("carillon", client(ses.url))
+    mail = SesMail("carillon", client(ses.url), lambda: now[0])
     for idle, connections in ((0, 1), (IDLE_SECONDS - 0.1, 1), (IDLE_SECONDS, 2), (-60, 3)):
         now[0] += idle
         mail.send(EMAIL)
