@@ -203,7 +203,11 @@ class Firehose:
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._woken.clear()
-            self.deliver_due()
+            try:
+                self.deliver_due()
+            except Exception:
+                # One stream that cannot be delivered must not end all others.
+                log.exception("records were lost")
             with self._lock:
                 buffers = list(self._buffers.items())
             due = [self._due_at(name, buffer) for name, buffer in buffers if buffer.records]

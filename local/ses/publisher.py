@@ -103,7 +103,11 @@ class Publisher:
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._woken.clear()
-            self.publish_due()
+            try:
+                self.publish_due()
+            except Exception:
+                # One event that cannot be published must not end all others.
+                logger.exception("SES events were lost")
             with self._changed:
                 next_at = self._queue[0][0] if self._queue else float("inf")
             self._clock.wait_until(next_at, self._woken)

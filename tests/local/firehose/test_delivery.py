@@ -344,6 +344,25 @@ def test_what_s3_refuses_is_kept_and_tried_again(firehose: Firehose, clock: Cloc
     assert firehose.flush() == 0
 
 
+def test_records_that_came_during_a_failed_delivery_follow_the_older_ones(
+    firehose: Firehose, clock: Clock, s3: ListeningS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is buffered again stays in the order in which it came, and its interval counts from the oldest."""
+    firehose.handle("CreateDeliveryStream", stream())
+    put(firehose, b"first,")
+
+    def refuse(*_: Any) -> dict[str, Any]:
+        put(firehose, b"second")
+        raise AwsError("SlowDown", "no", 503)
+
+    with monkeypatch.context() as during:
+        during.setattr(s3, "call", refuse)
+        assert firehose.flush() == 0
+    clock.advance(60)
+    assert firehose.deliver_due() == 1
+    assert s3.bodies == [b"first,second"]
+
+
 def test_cloudformation_streams_pass_the_same_checks(firehose: Firehose) -> None:
     """Seam: CloudFormation's provisioner calls MiniStack's functions, and a raise there rolls the stack back.
     Numbers that came through template parameters are text, as CloudFormation takes them."""

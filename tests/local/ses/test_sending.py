@@ -213,7 +213,14 @@ def test_date_and_message_id_are_overwritten(ses: SimpleEmail, tmp_path: Path) -
     answer = ses.handle("SendEmail", headers_of(("Message-ID", "<mine@example.com>"), ("Date", "yesterday")))
     message = read(tmp_path, kept(tmp_path)[0])
     assert message["Message-ID"] == f"<{answer['MessageId']}@email.amazonses.com>"
+    assert len(message.get_all("Message-ID")) == len(message.get_all("Date")) == 1
     assert message["Date"].datetime.tzinfo is not None
+
+
+def test_the_log_of_acceptances_survives_a_restart(make_ses: MakeSes, tmp_path: Path) -> None:
+    """accepted.jsonl is append-only: a cloud that is started again over the same folder adds to it."""
+    answers = [make_ses().handle("SendEmail", email())["MessageId"] for _ in range(2)]
+    assert [line["message_id"] for line in kept(tmp_path)] == answers
 
 
 def test_a_non_ascii_subject_needs_a_charset(ses: SimpleEmail) -> None:
