@@ -32,14 +32,17 @@ _LAMBDA_FIELDS = frozenset(
     {"FunctionName", "Payload", "InvocationType", "Qualifier", "ClientContext", "LogType", "TenantId"}
 )
 _DYNAMODB_ACTIONS = frozenset({"getItem", "putItem", "updateItem", "deleteItem"})
+# Of the optimised integrations: error prefix, the SDK's base class, the service as causes name it.
+_OPTIMISED = {
+    "lambda": ("Lambda", "AWSLambdaException", "AWSLambda"),
+    "dynamodb": ("DynamoDB", "AmazonDynamoDBException", "AmazonDynamoDBv2"),
+}
 # Step Functions names services as the Java SDK's packages; botocore's name differs for these.
 _BOTOCORE_NAMES = {
     "sfn": "stepfunctions",
     "eventbridge": "events",
     "cloudwatchlogs": "logs",
-    "secretsmanager": "secretsmanager",
     "cognitoidentityprovider": "cognito-idp",
-    "apigatewaymanagementapi": "apigatewaymanagementapi",
 }
 
 
@@ -99,16 +102,14 @@ class Integration:
     def error_name(self, code: str) -> str:
         """``Scheduler.ConflictException``: the exception class of the Java SDK; the SDK's base class for a code
         that the service model does not list (access denied, validation of DynamoDB …)."""
-        name = code.rsplit(".", 1)[-1]
         if self._optimised:
-            prefix = {"lambda": "Lambda", "dynamodb": "DynamoDB"}[self.service]
-            base = {"lambda": "AWSLambdaException", "dynamodb": "AmazonDynamoDBException"}[self.service]
+            prefix, base, _ = _OPTIMISED[self.service]
         else:
             prefix = java_class_prefix(self._model.service_id)
             base = f"{prefix}Exception"
         if code not in self._errors:
             return f"{prefix}.{base}"
-        return f"{prefix}.{name if name.endswith('Exception') else name + 'Exception'}"
+        return f"{prefix}.{code}" if code.endswith("Exception") else f"{prefix}.{code}Exception"
 
     def _request(self, arguments: Any) -> dict[str, Any]:
         try:
@@ -123,8 +124,12 @@ class Integration:
             raise StateError(RUNTIME, f"The Arguments could not be used to start the Task: [{wrong}]") from wrong
 
     def _cause(self, refused: AwsError) -> str:
+        told = f"Status Code: {refused.status}"
+        if self._optimised:
+            told = f"Service: {_OPTIMISED[self.service][2]}; {told}; Error Code: {refused.code}; Request ID: "
+            return f"{refused.message} ({told}{uuid.uuid4()}; Proxy: null)"
         service = java_class_prefix(self._model.service_id)
-        return f"{refused.message} (Service: {service}, Status Code: {refused.status}, Request ID: {uuid.uuid4()})"
+        return f"{refused.message} (Service: {service}, {told}, Request ID: {uuid.uuid4()})"
 
 
 @cache

@@ -86,6 +86,21 @@ def test_the_cause_tells_message_service_and_status(world: World) -> None:
     )
 
 
+def test_the_cause_of_an_optimised_integration_is_that_of_the_older_sdk(world: World) -> None:
+    """``Requested resource not found (Service: AmazonDynamoDBv2; Status Code: 400; Error Code: …)``, as recorded."""
+
+    def missing(params: Any) -> Any:
+        raise AwsError("ResourceNotFoundException", "Requested resource not found", 400)
+
+    world.caller.answers["dynamodb", "DeleteItem"] = missing
+    cause = world.run(task("arn:aws:states:::dynamodb:deleteItem", {"TableName": "t", "Key": {}}))["cause"]
+    assert cause.startswith(
+        "Requested resource not found (Service: AmazonDynamoDBv2; Status Code: 400; "
+        "Error Code: ResourceNotFoundException; Request ID: "
+    )
+    assert cause.endswith("; Proxy: null)")
+
+
 def test_the_call_is_made_as_the_machines_role(world: World) -> None:
     """The execution role signs; ``aws:SourceArn`` is the machine."""
     world.caller.function(lambda payload: payload)
