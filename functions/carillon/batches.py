@@ -16,7 +16,7 @@ from carillon import enrolment, keys, rules
 from carillon.columns import HASH, TIME
 from carillon.curve import Ints
 from carillon.shapes import BatchLine, ManifestLine
-from carillon.sql import text
+from carillon.sql import blank, text
 
 LARGEST_RESULT = 199_000
 """Bytes of EnrolBatch's schedules: its result stays under 200 KB with what is around them (a state takes 256 KiB)."""
@@ -49,9 +49,14 @@ def size_sql(input_json: str, address: str) -> str:
     The data are JSON in a message that is a string in a call that is a string in the result: a quote or backslash
     becomes four characters, anything beyond printable ASCII and ``<`` at most twelve.
     """
-    quotes = f"(length({input_json}) - length(translate({input_json}, '\"\\', '')))"
-    odd = f"length(regexp_replace({input_json}, '[ -;=-~]+', '', 'g'))"
-    return f"(length({address}) + length({input_json}) + 3 * {quotes} + 11 * {odd})"
+
+    def count(character: str) -> str:
+        return f"(length({input_json}) - length(replace({input_json}, {text(character)}, '')))"
+
+    # Control characters are escapes in JSON text already, and a character beyond ASCII has at least one byte more.
+    beyond = f"(strlen({input_json}) - length({input_json}))"
+    quotes = f"({count(chr(34))} + {count(chr(92))})"
+    return f"(length({address}) + length({input_json}) + 3 * {quotes} + 11 * ({beyond} + {count('<')}))"
 
 
 @dataclass(frozen=True)
@@ -185,13 +190,10 @@ def _batches(cursor: duckdb.DuckDBPyConnection, overhead: int) -> Iterator[tuple
         yield first_slot, lines
 
 
-def data_sql(placeholders: dict[str, str], blank: str) -> str:
-    """An SQL expression: the data of a task as JSON text, for ``placeholders`` (name → column); empty cells left out.
-
-    ``blank`` is an SQL text literal: the characters that an empty cell may consist of.
-    """
+def data_sql(placeholders: dict[str, str]) -> str:
+    """An SQL expression: a task's data as JSON text, for ``placeholders`` (name → column); empty cells left out."""
     members = [
-        f"CASE WHEN coalesce(trim({column}, {blank}), '') <> '' "
+        f"CASE WHEN NOT ({blank(column)}) "
         f"THEN {text(json.dumps(name, ensure_ascii=False) + ':')} || to_json({column}) END"
         for name, column in placeholders.items()
     ]

@@ -19,9 +19,9 @@ from carillon import addresses, keys, rules, zones
 from carillon.batches import LARGEST_SCHEDULE, TaskTable, data_sql, size_sql
 from carillon.columns import HASH, OWN, TIME, Column, choose_address, choose_zone, columns, find
 from carillon.curve import Ints
-from carillon.reading import Format, refusal, sniff, write_plain
+from carillon.reading import Format, Plain, refusal, sniff, write_plain
 from carillon.shapes import ListSpec
-from carillon.sql import name, text
+from carillon.sql import blank, name, text, trimmed
 from carillon.templates import Prepared, Renderer, lacks
 
 _PAGE = 10_000
@@ -92,14 +92,15 @@ class RecipientList:
         plain = write_plain(self._source, self.format, self._work / "records.txt")
         self.rows = plain.rows
         self._database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
-        self._judge(plain.path, plain.separator, plain.line_feed, plain.carriage_return, self._fallback)
+        self._judge(plain)
         plain.path.unlink()
 
     def close(self) -> None:
         """Let go of the database; the files stay in the working directory."""
         self._database.close()
 
-    def _judge(self, path: Path, separator: str, line_feed: str, carriage_return: str, fallback: str | None) -> None:
+    def _judge(self, plain: Plain) -> None:
+        fallback = self._fallback
         db = self._database
         db.execute("CREATE TABLE zones (lower VARCHAR PRIMARY KEY, name VARCHAR)")
         db.register("known", {"name": np.array(sorted(zones.names()), dtype=object)})
@@ -107,12 +108,11 @@ class RecipientList:
         db.unregister("known")
         cells = [f"c{c.index}" for c in self.columns]
         typed = ", ".join(f"{text(name)}: 'VARCHAR'" for name in ("note", "surplus", *cells))
-        ends = text(addresses.INVISIBLE)
-        kept = ", ".join(
-            f"replace(replace({c}, {text(line_feed)}, chr(10)), {text(carriage_return)}, chr(13)) AS {c}"
-            for c in ("surplus", *cells)
-        )
-        zone = f"trim(c{self.zone_column.index}, {ends})" if self.zone_column else "NULL"
+        kept = ", ".join(("surplus", *cells))
+        if plain.breaks:
+            lf, cr = text(plain.line_feed), text(plain.carriage_return)
+            kept = ", ".join(f"replace(replace({c}, {lf}, chr(10)), {cr}, chr(13)) AS {c}" for c in ("surplus", *cells))
+        zone = trimmed(f"c{self.zone_column.index}") if self.zone_column else "NULL"
         zone_reason = "NULL"
         if self.zone_column and fallback is None:
             zone_reason = (
@@ -124,11 +124,11 @@ class RecipientList:
             CREATE TABLE records AS
             WITH plain AS (
                 SELECT line, note, {kept} FROM read_csv(
-                    {text(str(path))}, delim = {text(separator)}, quote = '', escape = '', header = false,
+                    {text(str(plain.path))}, delim = {text(plain.separator)}, quote = '', escape = '', header = false,
                     auto_detect = false, new_line = '\\n', max_line_size = {10 * 2**20},
                     columns = {{'line': 'BIGINT', {typed}}})
             ), cleaned AS (
-                SELECT *, coalesce(trim(c{self.address_column.index}, {ends}), '') AS written, {zone} AS zone_written
+                SELECT *, coalesce({trimmed(f"c{self.address_column.index}")}, '') AS written, {zone} AS zone_written
                 FROM plain
             ), judged AS (
                 SELECT *, CASE
@@ -180,7 +180,7 @@ class RecipientList:
         """Refuse (``missing_value``) whoever lacks a value that ``prepared`` needs and has no default for."""
         if prepared.required is not None:
             if prepared.required:
-                empty = " OR ".join(f"{self._blank(name)}" for name in prepared.required)
+                empty = " OR ".join(self._blank(name) for name in prepared.required)
                 self._refuse_where(empty, "missing_value")
             return
         if not prepared.placeholders:
@@ -197,7 +197,7 @@ class RecipientList:
         self.refuse(lacking, "missing_value")
 
     def _blank(self, placeholder: str) -> str:
-        return f"coalesce(trim(c{self._by_placeholder(placeholder).index}, {text(addresses.INVISIBLE)}), '') = ''"
+        return f"({blank(f'c{self._by_placeholder(placeholder).index}')})"
 
     def _by_placeholder(self, name: str) -> Column:
         return next(c for c in self.columns if c.placeholder == name)
@@ -250,17 +250,20 @@ class RecipientList:
 
     @staticmethod
     def _wall(time_column: Column) -> str:
-        return f"trim(c{time_column.index}, {text(addresses.INVISIBLE)})"
+        return trimmed(f"c{time_column.index}")
 
     def _data(self, prepared: Prepared) -> str:
         columns_of = {name: f"c{self._by_placeholder(name).index}" for name in prepared.placeholders}
-        return data_sql(columns_of, text(addresses.INVISIBLE))
+        return data_sql(columns_of)
 
     def refuse_oversized(self, prepared: Prepared, overhead: int) -> None:
         """Refuse (``value_too_long``) whoever's values do not fit into one schedule."""
+        if not prepared.placeholders:
+            return
+        cells = " + ".join(f"coalesce(strlen(c{self._by_placeholder(n).index}), 0)" for n in prepared.placeholders)
         self._refuse_where(
-            f"{overhead} + (SELECT {size_sql('input', 'address')} FROM (SELECT {self._data(prepared)} AS input)) "
-            f"> {LARGEST_SCHEDULE}",
+            f"12 * ({cells}) > {LARGEST_SCHEDULE // 2} AND {overhead} + (SELECT {size_sql('input', 'address')} "
+            f"FROM (SELECT {self._data(prepared)} AS input)) > {LARGEST_SCHEDULE}",
             "value_too_long",
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from carillon import addresses
 from carillon.errors import ListRejected
@@ -68,6 +69,8 @@ class Plain:
     line_feed: str
     carriage_return: str
     """What stands for a line break inside a cell."""
+    breaks: bool
+    """Whether there is any."""
     rows: int
 
 
@@ -138,8 +141,7 @@ def _delimiter(text: str) -> str:
     return max(DELIMITERS, key=score)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """Cells, and the physical line where they start; ``fault``: its quotes are broken and ``cells`` is the raw text."""
 
     line: int
@@ -222,7 +224,7 @@ def write_plain(source: Path, layout: Format, target: Path) -> Plain:
         ListRejected: as `Records`, and not_csv for a file that uses every control character there is.
     """
     separator, line_feed, carriage_return = _unused(source)
-    width, rows = len(layout.header), 0
+    width, rows, breaks = len(layout.header), 0, False
     buffer: list[str] = []
     with target.open("w", encoding="utf-8", newline="") as out:
         for record in Records(source, layout.delimiter):
@@ -239,6 +241,7 @@ def write_plain(source: Path, layout: Format, target: Path) -> Plain:
                 note = "too_many_fields" if any(map(str.strip, extra)) else "extra_empty_fields"
             text = separator.join([str(record.line), note, surplus, *cells])
             if "\n" in text or "\r" in text:
+                breaks = True
                 text = text.replace("\n", line_feed).replace("\r", carriage_return)
             if len(text) > LONGEST_RECORD:
                 raise refusal(
@@ -253,7 +256,7 @@ def write_plain(source: Path, layout: Format, target: Path) -> Plain:
                 buffer.clear()
         if buffer:
             out.write("\n".join(buffer) + "\n")
-    return Plain(target, separator, line_feed, carriage_return, rows)
+    return Plain(target, separator, line_feed, carriage_return, breaks, rows)
 
 
 def _unused(path: Path) -> tuple[str, str, str]:

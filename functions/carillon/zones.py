@@ -54,6 +54,8 @@ def known(written: str) -> str:
 
 
 def _suggestion(written: str) -> str:
+    if any(character.isdigit() for character in written):
+        return " such as Europe/Berlin"  # an offset: no name near it means the same
     cities = {name.rpartition("/")[2].lower(): name for name in sorted(names()) if "/" in name}
     key = written.lower().replace(" ", "_")
     close = difflib.get_close_matches(key, _by_lower_case(), n=1, cutoff=0.8) or difflib.get_close_matches(

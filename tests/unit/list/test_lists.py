@@ -1,0 +1,289 @@
+"""People's real files: what is made of each, and what is said about every row that is not written to."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from carillon.columns import columns
+from carillon.errors import ListRejected
+from carillon.lists import RecipientList
+from carillon.reading import Records
+from carillon.shapes import ListSpec
+
+LISTS = Path(__file__).parents[2] / "fixtures" / "lists"
+EXPECTED: dict[str, dict[str, Any]] = json.loads((LISTS / "expected.json").read_text(encoding="utf-8"))["files"]
+
+WAITING = {
+    "02-excel-semicolon-1252.csv": "unknown_encoding: line 1 has bytes that are not UTF-8",
+    "03-excel-utf16-tabs.csv": "unknown_encoding: the file is UTF-16",
+    "05-mac-cr-only.csv": "unknown_encoding: line 2 has bytes that are not UTF-8",
+}
+"""Files in other encodings than UTF-8, and the refusal that they get until those are read."""
+
+
+def opened(path: Path, work: Path, **spec: Any) -> RecipientList:
+    recipients = RecipientList(path, ListSpec.model_validate(spec), work)
+    recipients.read()
+    return recipients
+
+
+def accepted(recipients: RecipientList, work: Path) -> list[tuple[int, str, str | None]]:
+    """Line, canonical address and zone of everybody accepted, from the file that reports join."""
+    recipients.write_recipients(work / "out.parquet")
+    return duckdb.sql(
+        f"SELECT carillon_line, lower(carillon_address), carillon_timezone FROM '{work / 'out.parquet'}'"
+    ).fetchall()
+
+
+def rejects(recipients: RecipientList, work: Path) -> list[dict[str, str]]:
+    recipients.write_rejects(work / "rejects.csv")
+    with (work / "rejects.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def is_one_of(value: Any, expected: Any) -> bool:
+    """Whether ``value`` is ``expected``, which may be a choice (``{"either": […]}``)."""
+    return value in expected["either"] if isinstance(expected, dict) and "either" in expected else value == expected
+
+
+@pytest.mark.parametrize("name", [n for n, e in EXPECTED.items() if not e["file_error"] and n not in WAITING])
+def test_each_sample_is_read_as_its_facts_say(name: str, tmp_path: Path) -> None:
+    """Columns, accepted lines with address and zone, rejects with reason, warnings: as expected.json has them."""
+    facts = EXPECTED[name]
+    asked = facts.get("settings", {})
+    recipients = opened(
+        LISTS / name,
+        tmp_path,
+        address_column=asked.get("address_column"),
+        timezone_column=asked.get("timezone_column"),
+        fallback_timezone=asked.get("fallback_zone"),
+    )
+    assert recipients.format.bom == facts["bom"]
+    assert recipients.format.delimiter == (facts["delimiter"] or recipients.format.delimiter)
+    assert recipients.format.header_line == facts["header_line"]
+    for column, expected in zip(recipients.columns, facts["columns"], strict=True):
+        if isinstance(expected, str):
+            assert column.label == expected
+        else:
+            assert column.label.startswith(expected.get("repeat", "c"))
+    assert is_one_of(recipients.address_column.label, facts["address_column"])
+    assert is_one_of(recipients.rows, facts["rows_total"])
+
+    outcomes: dict[int, tuple[str, str | None]] = {
+        line: ("valid", address) for line, address, _ in accepted(recipients, tmp_path)
+    }
+    outcomes |= {int(row["line"]): ("reject", row["reason"]) for row in rejects(recipients, tmp_path)}
+    choices = {choice["line"]: choice["options"] for choice in facts["either"]}
+    wanted = dict(zip(facts["valid"]["lines"], facts["valid"]["addresses"], strict=True))
+    reasons = {reject["line"]: reject["reason"] for reject in facts["rejects"]}
+    assert set(wanted) | set(reasons) <= set(outcomes) | {n for n, o in choices.items() if {"skip": True} in o}
+    for line, (kind, value) in outcomes.items():
+        if line in choices:
+            assert any(
+                (kind == "valid" and option.get("valid") == value)
+                or (kind == "reject" and value in ([r] if isinstance(r := option.get("reject"), str) else r or []))
+                for option in choices[line]
+            ), (line, kind, value)
+        elif kind == "valid":
+            assert value == wanted[line]
+        else:
+            assert is_one_of(value, reasons[line])
+    warned = set(recipients.warned())
+    for warning in facts["warnings"]:
+        assert (warning["line"], warning["warning"]) in warned or warning["line"] in choices
+    zone_of = {line: zone for line, _, zone in accepted(recipients, tmp_path)}
+    for zone in facts.get("zones", []):
+        assert is_one_of(zone_of[zone["line"]], zone["zone"])
+
+
+@pytest.mark.parametrize("name", [n for n, e in EXPECTED.items() if e["file_error"]])
+def test_a_file_that_is_no_list_is_refused_by_its_reason(name: str, tmp_path: Path) -> None:
+    """Cause and fix, and a reason from the samples' vocabulary."""
+    with pytest.raises(ListRejected) as refusal:
+        opened(LISTS / name, tmp_path)
+    assert str(refusal.value).startswith(EXPECTED[name]["file_error"] + ": ")
+    assert re.search(r"\. [A-Z].+\.$", str(refusal.value)), "the fix is a sentence of its own"
+
+
+@pytest.mark.parametrize(("name", "answer"), WAITING.items())
+def test_another_encoding_is_refused_and_never_guessed(name: str, answer: str, tmp_path: Path) -> None:
+    """Letters read wrongly are worse than a list not read."""
+    with pytest.raises(ListRejected) as refusal:
+        opened(LISTS / name, tmp_path)
+    assert str(refusal.value).startswith(answer)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Any]:
+    """A function that opens a list with the given text."""
+
+    def write(text: str | bytes, **spec: Any) -> RecipientList:
+        path = tmp_path / "list.csv"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        work = tmp_path / "work"
+        work.mkdir(exist_ok=True)
+        return opened(path, work, **spec)
+
+    return write
+
+
+def test_two_columns_with_addresses_are_a_persons_choice(tmp_path: Path) -> None:
+    """Nobody is written to at an address that was guessed."""
+    with pytest.raises(ListRejected, match=r"column_not_chosen: .*'Work email', 'Private email'.*address_column"):
+        opened(LISTS / "20-two-address-columns.csv", tmp_path)
+
+
+def test_two_columns_with_zones_are_a_persons_choice(tmp_path: Path) -> None:
+    """Home or office: the list cannot say."""
+    path = tmp_path / "two.csv"
+    path.write_text("email,home zone,office zone\na@example.com,Europe/Berlin,Asia/Tokyo\n")
+    with pytest.raises(ListRejected, match=r"list\.timezone_column"):
+        RecipientList(path, ListSpec(), tmp_path, zones_matter=True)
+
+
+def test_a_column_that_is_not_there_is_named(written: Any) -> None:
+    """The message lists what there is."""
+    with pytest.raises(ListRejected, match=r"no_such_column: .*'mail'.*'email', 'name'"):
+        written("email,name\na@example.com,A\n", address_column="mail")
+
+
+def test_without_zones_a_local_time_needs_a_fallback(tmp_path: Path) -> None:
+    """Refused before anybody is planned at somebody else's nine o'clock."""
+    path = tmp_path / "none.csv"
+    path.write_text("email\na@example.com\n")
+    with pytest.raises(ListRejected, match="fallback_timezone"):
+        RecipientList(path, ListSpec(), tmp_path, zones_matter=True)
+
+
+def test_a_record_with_broken_quotes_takes_nobody_with_it(written: Any, tmp_path: Path) -> None:
+    """It is rejected by itself, in the words of the file, and reading goes on with the next line."""
+    recipients = written('email,name\na@example.com,"A" B\nb@example.com,B\n"c@example.com,C\nd@example.com,D\n')
+    assert recipients.rejected() == {"unclosed_quote": 2}
+    assert [line for line, _, _ in accepted(recipients, tmp_path / "work")] == [3, 5]
+    assert [(r["line"], r["surplus cells"]) for r in rejects(recipients, tmp_path / "work")] == [
+        ("2", 'a@example.com,"A" B'),
+        ("4", '"c@example.com,C'),
+    ]
+
+
+def test_broken_quotes_all_over_are_a_refusal(written: Any) -> None:
+    """A hundred of them are not a hundred accidents."""
+    with pytest.raises(ListRejected, match="unclosed_quote: 100 records"):
+        written("email,name\n" + 'a@example.com,"A" B\n' * 200)
+
+
+def test_a_quote_that_never_closes_takes_no_memory(written: Any) -> None:
+    """What lies behind one quote is given up after a megabyte, and the rest is read."""
+    recipients = written('email,name\n"a@example.com,A\n' + "b@example.com,B\n" * 100_000)
+    assert recipients.rejected()["unclosed_quote"] == 1
+    assert recipients.count() == 1
+
+
+def test_bytes_that_are_not_utf_8_are_found_wherever_they_are(written: Any) -> None:
+    """The refusal names the line."""
+    body = b"email,name\r\n" + b"a@example.com,A\r\n" * 5000
+    with pytest.raises(ListRejected, match="line 5002 has bytes that are not UTF-8"):
+        written(body + b"b@example.com,M\xfcller\r\n")
+
+
+def test_every_cell_is_kept_as_it_was(written: Any, tmp_path: Path) -> None:
+    """Nothing is evaluated, unescaped or reformatted: control characters, both line breaks, leading noughts."""
+    cells = [
+        "007",
+        "1e5",
+        "\\N",
+        "NULL",
+        "=1+1",
+        "line\none",
+        "line\r\ntwo",
+        "tab\there",
+        "\x1f\x02",
+        " pad ",
+        'q"q',
+        "é\u2028",
+    ]
+    with (tmp_path / "list.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["email", *(f"c{n}" for n in range(len(cells)))])
+        writer.writerow(["a@example.com", *cells])
+    recipients = written((tmp_path / "list.csv").read_bytes())
+    recipients.write_recipients(tmp_path / "work" / "out.parquet")
+    [row] = duckdb.sql(f"SELECT * FROM '{tmp_path / 'work' / 'out.parquet'}'").fetchall()
+    assert list(row[1 : len(cells) + 1]) == cells
+
+
+def test_names_for_reports_are_safe_and_unique() -> None:
+    """Glue and Athena take lower-case letters, digits and underscores; templates take the header where they can."""
+    found = columns(["E-Mail", "Name", "name", "", "2nd", "Größe (cm)", "Пол", "if", "carillon_hash", "first_name"])
+    assert [c.name for c in found] == [
+        "e_mail", "name", "name_2", "column_4", "c_2nd", "grosse_cm", "column_7", "c_if", "c_carillon_hash",
+        "first_name",
+    ]  # fmt: skip
+    assert [c.placeholder for c in found] == [
+        "e_mail", "Name", "name_2", "column_4", "c_2nd", "grosse_cm", "Пол", "c_if", "carillon_hash", "first_name",
+    ]  # fmt: skip
+    assert len({c.label.lower() for c in found}) == len(found)
+
+
+def test_formulas_are_defused_where_a_spreadsheet_would_open_them(written: Any, tmp_path: Path) -> None:
+    """The reject file is what people open, with headers and rows that strangers wrote."""
+    recipients = written('email,=cmd\nbad,"=1+1"\nworse,"\t=2"\nworst, @SUM(A1)\n+1@,-2\n')
+    text = (rejects(recipients, tmp_path / "work"), (tmp_path / "work" / "rejects.csv").read_text())[1]
+    cells = [cell for row in csv.reader(text.splitlines()) for cell in row]
+    assert not [cell for cell in cells if re.match(r"\s*[=+\-@]", cell)]
+    assert "'=cmd" in cells
+
+
+def test_duckdb_reaches_nothing_outside_its_directory(written: Any) -> None:
+    """No SQL that a list could ever smuggle in reads this machine's files or changes that."""
+    database = written("email\na@example.com\n")._database
+    for attempt in ("SELECT * FROM read_csv('/etc/passwd')", "SET enable_external_access = true", "INSTALL httpfs"):
+        with pytest.raises(duckdb.Error):
+            database.execute(attempt)
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)
+
+
+@given(rows=st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=8))
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_a_csv_writer_wrote_is_read_back_with_its_lines(rows: list[list[str]], tmp_path: Path) -> None:
+    """Cells as they were, and each record's physical line, whatever the cells hold."""
+    path = tmp_path / "any.csv"
+    lines = []
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        for row in rows:
+            before = path.read_text(encoding="utf-8", newline="") if not file.flush() else ""  # type: ignore[func-returns-value]
+            lines.append(1 + len(re.findall(r"\r\n|\r|\n", before)))
+            writer.writerow(row)
+    found = list(Records(path, ","))
+    assert [(r.line, r.cells, r.fault) for r in found] == [(n, row, False) for n, row in zip(lines, rows, strict=True)]
+
+
+@given(text=st.text(st.sampled_from('ab@.,;"\r\n\t \ufeff'), max_size=120))
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_text_makes_the_reader_crash_or_lose_a_record(text: str, tmp_path: Path) -> None:
+    """Whatever the file: a refusal with a reason, or every record either accepted or rejected."""
+    path = tmp_path / "fuzz.csv"
+    path.write_text("email,x\na@b.de,1\n" + text, encoding="utf-8", newline="")
+    work = tmp_path / "fuzz"
+    work.mkdir(exist_ok=True)
+    for old in work.iterdir():
+        old.unlink() if old.is_file() else None
+    try:
+        recipients = opened(path, work)
+    except ListRejected:
+        return
+    assert recipients.count() + sum(recipients.rejected().values()) == recipients.rows
+    recipients.close()
