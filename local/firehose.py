@@ -252,7 +252,7 @@ class Firehose:
             "Body": gzip.compress(data, mtime=int(buffer.oldest)) if gzipped else data,
         }
         try:
-            self._caller.call("s3", "PutObject", params, destination["RoleARN"])
+            self._caller.call("s3", "PutObject", params, destination["RoleARN"], stream["arn"])
         except AwsError as error:
             self._keep(name, buffer, error)
             return 0

@@ -50,6 +50,11 @@ class Accepted:
     headers: tuple[tuple[str, str], ...] | None = None
     common: Mapping[str, Any] | None = None
 
+    @property
+    def configuration_set_arn(self) -> str:
+        """In whose name events are published: what a role's trust policy may ask for as ``aws:SourceArn``."""
+        return f"{self.source_arn.rpartition(':')[0]}:configuration-set/{self.configuration_set}"
+
 
 @dataclass(frozen=True)
 class Happening:
@@ -87,13 +92,11 @@ def record(happening: Happening) -> bytes:
 
 def bus_event(happening: Happening) -> dict[str, Any]:
     """The event as it appears on the account's default event bus."""
-    message = happening.message
-    prefix = message.source_arn.rpartition(":")[0]
     return {
         "source": "aws.ses",
         "detail-type": EVENT_TYPES[happening.event_type].detail_type,
         "time": datetime.fromtimestamp(happening.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "resources": [f"{prefix}:configuration-set/{message.configuration_set}"],
+        "resources": [happening.message.configuration_set_arn],
         "detail": document(happening),
     }
 

@@ -39,12 +39,15 @@ class Identities:
         candidates += [".".join(labels[start:]) for start in range(len(labels) - 1)]
         return next((name for name in candidates if name in self.store and self._is_verified(name)), None)
 
+    def default_configuration_set(self, name: str) -> str | None:
+        """The configuration set of messages from identity ``name`` that name none."""
+        return self.store[name].get("ConfigurationSetName") or None
+
     def create(self, params: Members) -> Output:
-        """CreateEmailIdentity."""
+        """CreateEmailIdentity; the caller has looked up its configuration set."""
         name = params["EmailIdentity"]
-        for member in ("DkimSigningAttributes", "ConfigurationSetName"):
-            if params.get(member):
-                raise not_here(f"{member} of an identity")
+        if params.get("DkimSigningAttributes"):
+            raise not_here("DkimSigningAttributes of an identity")
         address = parse(name if "@" in name else f"postmaster@{name}")
         name = f"{address.local}@{address.domain}" if "@" in name else address.domain
         if name in self.store:
@@ -52,6 +55,7 @@ class Identities:
         self.store[name] = {
             "EmailIdentity": name,
             "Tags": list(params.get("Tags") or ()),
+            "ConfigurationSetName": params.get("ConfigurationSetName", ""),
         }
         answered = ("IdentityType", "VerifiedForSendingStatus", "DkimAttributes")
         return {key: value for key, value in self._description(name).items() if key in answered}
@@ -109,4 +113,6 @@ class Identities:
             "Tags": list(stored.get("Tags") or ()),
             "VerificationStatus": status,
         }
+        if default := self.default_configuration_set(name):
+            about["ConfigurationSetName"] = default
         return about

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from local.clock import Clock
 from local.ports import AwsError, Caller
@@ -20,7 +20,16 @@ _RETRY_SECONDS, _MAX_ATTEMPTS = 1.0, 5
 
 type Emit = Callable[[dict[str, Any]], None]
 type Destinations = Callable[[str | None], Iterable[Mapping[str, Any]]]
-type _Entry = tuple[float, int, int, Happening, tuple[str, str] | None]
+type _Entry = tuple[float, int, int, Happening, _Target | None]
+
+
+class _Target(NamedTuple):
+    """A stream, the role to write to it as, and the configuration set for which that is done."""
+
+    stream_arn: str
+    role_arn: str
+    source_arn: str
+
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +75,7 @@ class Publisher:
         """Publish whatever is due by now; how many happenings that were."""
         with self._publishing:
             due = self._take_due()
-            batches: dict[tuple[str, str], list[tuple[bytes, Happening, int]]] = defaultdict(list)
+            batches: dict[_Target, list[tuple[bytes, Happening, int]]] = defaultdict(list)
             for _, _, attempts, happening, stream in due:
                 if stream is not None:
                     batches[stream].append((record(happening), happening, attempts))
@@ -74,7 +83,8 @@ class Publisher:
                 self._happened(happening)
                 for destination in self._matching(happening):
                     if firehose := destination.get("KinesisFirehoseDestination"):
-                        target = (firehose["DeliveryStreamArn"], firehose["IamRoleArn"])
+                        source = happening.message.configuration_set_arn
+                        target = _Target(firehose["DeliveryStreamArn"], firehose["IamRoleArn"], source)
                         batches[target].append((record(happening), happening, 0))
                     elif self._emit is not None:
                         self._emit(bus_event(happening))
@@ -125,14 +135,13 @@ class Publisher:
             if destination.get("Enabled") and wanted in destination["MatchingEventTypes"]:
                 yield destination
 
-    def _put(self, target: tuple[str, str], chunk: list[tuple[bytes, Happening, int]]) -> None:
-        stream_arn, role_arn = target
+    def _put(self, target: _Target, chunk: list[tuple[bytes, Happening, int]]) -> None:
         params = {
-            "DeliveryStreamName": stream_arn.rpartition("/")[2],
+            "DeliveryStreamName": target.stream_arn.rpartition("/")[2],
             "Records": [{"Data": data} for data, _, _ in chunk],
         }
         try:
-            answer = self._caller.call("firehose", "PutRecordBatch", params, role_arn)
+            answer = self._caller.call("firehose", "PutRecordBatch", params, target.role_arn, target.source_arn)
             failed = [
                 entry
                 for entry, response in zip(chunk, answer["RequestResponses"], strict=True)
@@ -144,7 +153,7 @@ class Publisher:
         if failed:
             self._retry(target, failed, reason)
 
-    def _retry(self, target: tuple[str, str], failed: list[tuple[bytes, Happening, int]], reason: str) -> None:
+    def _retry(self, target: _Target, failed: list[tuple[bytes, Happening, int]], reason: str) -> None:
         again = self._clock.time() + _RETRY_SECONDS
         lost = 0
         with self._changed:
@@ -156,7 +165,7 @@ class Publisher:
                     heapq.heappush(self._queue, entry)
         if lost:
             self.dropped += lost
-            logger.warning("%d events could not be given to %s: %s", lost, target[0], reason)
+            logger.warning("%d events could not be given to %s: %s", lost, target.stream_arn, reason)
 
 
 def _chunks(

@@ -139,9 +139,10 @@ class Sending:
         _refuse_members(params)
         request = self._read(params)
         identity = self._check_senders(request.envelope, params)
-        self._check_enabled(request.configuration_set)
+        configuration_set = request.configuration_set or self._identities.default_configuration_set(identity)
+        self._check_enabled(configuration_set)
         self._reserve(request.envelope.recipients)
-        self._accept(request, identity)
+        self._accept(request, identity, configuration_set)
         self._faults.strike("after", everyone)
         return {"MessageId": request.message_id}
 
@@ -246,11 +247,10 @@ class Sending:
             self._rate.take(len(recipients))
             self._day.add(counted, now)
 
-    def _accept(self, request: _Request, identity: str) -> None:
-        """Keep the message and queue what will happen to it."""
+    def _accept(self, request: _Request, identity: str, name: str | None) -> None:
+        """Keep the message and queue what will happen to it; ``name`` is its configuration set's."""
         envelope, content, at = request.envelope, request.content, request.at
         email = content if isinstance(content, messages.Email) else None
-        name = request.configuration_set
         reasons = self._configuration_sets.suppressed_reasons(name, self._suppression.reasons)
         recipients = [
             (recipient, self._suppression.reason_for(recipient.spec, reasons)) for recipient in envelope.recipients

@@ -144,6 +144,8 @@ class SimpleEmail:
             raise not_here(f"the SES operation {operation}")
         if operation not in _SENDING:
             self._check_call_rate(operation)
+        if operation == "CreateEmailIdentity" and params.get("ConfigurationSetName"):
+            self.configuration_sets.named(params["ConfigurationSetName"])
         return self.operations[operation](params)
 
     def resource_of(self, operation: str, params: Mapping[str, Any]) -> str:

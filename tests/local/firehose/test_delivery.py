@@ -24,13 +24,17 @@ KEY = r"-(\d+)-(\d{4})-(\d\d)-(\d\d)-(\d\d)-(\d\d)-(\d\d)-[0-9a-f]{8}(-[0-9a-f]{
 class ListeningS3:
     def __init__(self) -> None:
         self.objects: list[tuple[Mapping[str, Any], str]] = []
+        self.sources: set[str] = set()
         self.refusals: list[AwsError] = []
 
-    def call(self, service: str, operation: str, params: Mapping[str, Any], role_arn: str) -> dict[str, Any]:
+    def call(
+        self, service: str, operation: str, params: Mapping[str, Any], role_arn: str, source_arn: str = ""
+    ) -> dict[str, Any]:
         assert (service, operation) == ("s3", "PutObject")
         if self.refusals:
             raise self.refusals.pop(0)
         self.objects.append((params, role_arn))
+        self.sources.add(source_arn)
         return {}
 
     @property
@@ -100,6 +104,7 @@ def test_records_of_one_interval_are_one_object(firehose: Firehose, clock: Clock
     assert s3.bodies == [b"one\ntwo\nthree\n"]
     assert s3.objects[0][0]["Bucket"] == "archive"
     assert s3.objects[0][1] == ROLE
+    assert s3.sources == {firehose.resource_of("PutRecord", {"DeliveryStreamName": "events"})}
 
 
 def test_a_full_buffer_does_not_wait(firehose: Firehose, s3: ListeningS3) -> None:
@@ -290,10 +295,17 @@ def test_other_sources_and_destinations_are_refused_by_name(firehose: Firehose) 
         {"DeliveryStreamName": "s", "DeliveryStreamType": "KinesisStreamAsSource"},
         {"DeliveryStreamName": "s", "S3DestinationConfiguration": {"RoleARN": ROLE, "BucketARN": "arn:aws:s3:::b"}},
         {"DeliveryStreamName": "s"},
+        stream() | {"DeliveryStreamEncryptionConfigurationInput": {"KeyType": "CUSTOMER_MANAGED_CMK"}},
     ):
         with pytest.raises(AwsError) as refused:
             firehose.handle("CreateDeliveryStream", params)
         assert refused.value.code == "InvalidArgumentException"
+
+
+def test_a_stream_may_be_encrypted_by_awss_own_key(firehose: Firehose) -> None:
+    """Botocore firehose KeyType: AWS_OWNED_CMK is nobody's to see or to lose."""
+    encryption = {"DeliveryStreamEncryptionConfigurationInput": {"KeyType": "AWS_OWNED_CMK"}}
+    assert firehose.handle("CreateDeliveryStream", stream() | encryption)["DeliveryStreamARN"]
 
 
 def test_a_stream_that_exists_is_in_use(firehose: Firehose) -> None:

@@ -37,10 +37,13 @@ class ListeningFirehose:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Mapping[str, Any], str]] = []
+        self.sources: set[str] = set()
         self.refusals: list[AwsError] = []
         self.fail_records = 0
 
-    def call(self, service: str, operation: str, params: Mapping[str, Any], role_arn: str) -> dict[str, Any]:
+    def call(
+        self, service: str, operation: str, params: Mapping[str, Any], role_arn: str, source_arn: str = ""
+    ) -> dict[str, Any]:
         assert (service, operation) == ("firehose", "PutRecordBatch")
         if self.refusals:
             raise self.refusals.pop(0)
@@ -53,6 +56,7 @@ class ListeningFirehose:
             else:
                 responses.append({"RecordId": "r"})
                 taken.append(record)
+        self.sources.add(source_arn)
         self.calls.append(({**params, "Records": taken}, role_arn))
         return {"FailedPutCount": 0, "RequestResponses": responses}
 

@@ -57,6 +57,17 @@ def test_identities_are_listed_filtered_and_deleted(ses: SimpleEmail) -> None:
     assert refusal(ses, "CreateEmailIdentity", EmailIdentity="no domain").code == "BadRequestException"
 
 
+def test_an_identity_may_have_a_configuration_set_of_its_own(ses: SimpleEmail, tmp_path: Path) -> None:
+    """Botocore sesv2 CreateEmailIdentity: used for messages that name none; it must exist."""
+    params = {"EmailIdentity": "shop.example.com", "ConfigurationSetName": "events"}
+    assert refusal(ses, "CreateEmailIdentity", **params | {"ConfigurationSetName": "none"}).status == 404
+    ses.handle("CreateEmailIdentity", params)
+    ses.handle("SendEmail", email(FromEmailAddress="a@shop.example.com", ConfigurationSetName=None))
+    ses.handle("SendEmail", email(ConfigurationSetName=None))
+    used = [line["configuration_set"] for line in accepted(tmp_path / "mailbox")]
+    assert used == ["events", None]
+
+
 def test_configuration_sets_are_kept_listed_and_deleted(ses: SimpleEmail) -> None:
     """Botocore sesv2: names are unique, at most 64 letters, digits, '_' and '-' (contract sheet, section 3)."""
     options = {"TlsPolicy": "REQUIRE"}

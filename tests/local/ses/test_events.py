@@ -136,6 +136,7 @@ def test_a_record_is_one_line(ses: SimpleEmail, firehose: ListeningFirehose) -> 
     ((params, role),) = firehose.calls
     assert params["DeliveryStreamName"] == "events"
     assert role == ROLE
+    assert firehose.sources == {f"arn:aws:ses:{REGION}:111122223333:configuration-set/events"}
     data = params["Records"][0]["Data"]
     assert data.endswith(b"}\n")
     assert data.count(b"\n") == 1

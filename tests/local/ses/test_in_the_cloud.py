@@ -28,7 +28,10 @@ SETTINGS = SesSettings(
     behaviour_by_domain={},
     calls_per_second=1_000_000,
 )
-TRUST = {
+SET_ARN = f"arn:aws:ses:{REGION}:{ACCOUNT_ID}:configuration-set/campaigns"
+STREAM_ARN = f"arn:aws:firehose:{REGION}:{ACCOUNT_ID}:deliverystream/events"
+# Each may be assumed by its service, and only for what it is there for.
+ROLES = {
     role: {
         "Type": "AWS::IAM::Role",
         "Properties": {
@@ -39,6 +42,7 @@ TRUST = {
                         "Effect": "Allow",
                         "Principal": {"Service": f"{service}.amazonaws.com"},
                         "Action": "sts:AssumeRole",
+                        "Condition": {"StringEquals": {"aws:SourceArn": source}},
                     }
                 ],
             },
@@ -53,9 +57,9 @@ TRUST = {
             ],
         },
     }
-    for role, service, action, resource in (
-        ("SesRole", "ses", "firehose:PutRecordBatch", {"Fn::GetAtt": ["Stream", "Arn"]}),
-        ("StreamRole", "firehose", "s3:PutObject", {"Fn::Sub": "${Archive.Arn}/events/*"}),
+    for role, service, source, action, resource in (
+        ("SesRole", "ses", SET_ARN, "firehose:PutRecordBatch", STREAM_ARN),
+        ("StreamRole", "firehose", STREAM_ARN, "s3:PutObject", "arn:aws:s3:::archive/events/*"),
     )
 }
 
@@ -68,14 +72,10 @@ def template(prefix: str = "events/day=!{timestamp:yyyy-MM-dd}/", **destination:
             "DeliveryStreamARN": {"Fn::GetAtt": ["Stream", "Arn"]},
         }
     }
-    # The stream's role names the bucket and the stream's ARN is in the other: no role waits for its own stream.
-    roles = json.loads(json.dumps(TRUST))
-    statement = roles["SesRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"][0]
-    statement["Resource"] = f"arn:aws:firehose:{REGION}:{ACCOUNT_ID}:deliverystream/events"
     return json.dumps(
         {
             "Resources": {
-                **roles,
+                **ROLES,
                 "Archive": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "archive"}},
                 "Stream": {
                     "Type": "AWS::KinesisFirehose::DeliveryStream",
