@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
 from math import ceil
+from os.path import basename
 from typing import Any, Protocol
 from zlib import crc32
 from zoneinfo import ZoneInfo
@@ -448,7 +449,7 @@ class _Batch:
         try:
             self._sender.queue.bury(record, reason)
         except Exception as error:
-            _log.error("cannot bury a message", extra={"message_id": record.message_id, "error": type(error).__name__})
+            _log.error("cannot bury a message", extra={"message_id": record.message_id, **_kind(error)})
             self._keep(record, NOT_NOW)
         else:
             _log.error("buried a message", extra={"message_id": record.message_id, "reason": reason})
@@ -457,17 +458,23 @@ class _Batch:
         try:
             act()
         except Exception as error:
-            _log.error(f"cannot {what}", extra={"error": type(error).__name__})
+            _log.error(f"cannot {what}", extra=_kind(error))
 
     def _trouble(self, what: str, envelope: _Envelope, error: Exception) -> None:
-        """Ids and the error's kind only: its text may hold an address."""
         message = envelope.message
-        names = {
-            "campaign": message.campaign,
-            "task": message.task,
-            "error": getattr(error, "code", type(error).__name__),
-        }
-        _log.warning(f"cannot {what}", extra=names)
+        _log.warning(f"cannot {what}", extra={"campaign": message.campaign, "task": message.task, **_kind(error)})
+
+
+def _kind(error: Exception) -> dict[str, str]:
+    """An error for the log: its name (AWS's, where it has one) and where it was raised, never its text, which may hold
+    an address."""
+    answer = getattr(error, "response", None) or {}
+    name = getattr(error, "code", None) or answer.get("Error", {}).get("Code") or type(error).__name__
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    at = f"{basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
+    return {"error": str(name), "at": at}
 
 
 def _open(record: Record) -> _Envelope | str:
@@ -475,13 +482,19 @@ def _open(record: Record) -> _Envelope | str:
     try:
         message = Message.model_validate_json(record.body)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['type']}" for e in error.errors(include_input=False)[:5])
+        wrong = "; ".join(f"{_field(e['loc'])}: {e['type']}" for e in error.errors(include_input=False)[:5])
         return f"MalformedMessage: {wrong}"
     # The row of this task was made for an address that was found good: whatever has its hash needs no second check.
     person = canonical(message.to)
     if message.task != keys.task_id(message.step, person):
         return "MalformedMessage: task is not that of step and to"
     return _Envelope(record, message, keys.address_hash(person))
+
+
+def _field(loc: tuple[int | str, ...]) -> str:
+    """Which field of `Message`; what somebody else called a field may be an address."""
+    name = str(loc[0]) if loc else "body"
+    return name if name in Message.model_fields else "unknown field"
 
 
 def _task_key(envelope: _Envelope) -> TaskKey:

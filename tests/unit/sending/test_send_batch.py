@@ -138,7 +138,8 @@ def test_no_address_reaches_the_log(stack, monkeypatch):
     stack.ses.script.extend(
         [(400, "MessageRejected", "Address blacklisted: person.0@example.com"), (500, "InternalFailure", "person.1")]
     )
-    bodies = [examples.message(n).model_dump_json() for n in range(3)] + ['{"to": "person.9@example.com"}']
+    bodies = [examples.message(n).model_dump_json() for n in range(3)]
+    bodies += ['{"to": "person.9@example.com", "person.9@example.com": 1}', '"person.9@example.com"']
     log = io.StringIO()
     monkeypatch.setattr(stack.app.logger.registered_handler, "stream", log)
     assert stack.app.logger.registered_handler in logging.getLogger("carillon").handlers

@@ -456,6 +456,78 @@ def test_messages_of_two_campaigns_share_a_batch():
     assert w.rows["winter", task(0).task].status is TaskStatus.PENDING
 
 
+# bad input
+
+
+def test_a_line_break_in_a_value_never_becomes_a_header():
+    """One task fails with the reason, the other is sent."""
+    w = world(2)
+    w.send(record(message(0, data={"first_name": "x\r\nBcc: everybody@example.com"})), record(message(1)))
+    assert statuses(w) == ["Failed", "Finished"]
+    assert w.row(0).error.code == "TemplateError"
+
+
+def test_a_template_that_cannot_be_read_keeps_the_message_and_claims_nothing():
+    """S3's trouble is nobody's failure."""
+    w = world(1)
+    effect = w.call
+
+    def broken(name, run):
+        if name == "get template":
+            raise ConnectionError
+        return effect(name, run)
+
+    w.call = broken
+    assert len(w.send(*messages(1))) == 1
+    assert w.calls["Pending to Running"] == 0
+    assert taken_now(w) == 0
+
+
+def test_trouble_with_one_row_is_not_trouble_with_the_next():
+    """DynamoDB fails one claim for good; the other two tasks are sent."""
+    w = world(3)
+    effect, broken = w.call, []
+
+    def once(name, run):
+        if name == "Pending to Running" and not broken:
+            broken.append(name)
+            raise ConnectionError
+        return effect(name, run)
+
+    w.call = once
+    assert len(w.send(*messages(3))) == 1
+    assert sorted(statuses(w)) == ["Finished", "Finished", "Pending"]
+
+
+def test_what_cannot_be_buried_stays_in_the_queue():
+    """The dead-letter queue is away: the message comes again."""
+    w = world(1)
+    effect = w.call
+
+    def broken(name, run):
+        if name == "bury message":
+            raise ConnectionError
+        return effect(name, run)
+
+    w.call = broken
+    assert w.send(record("{", "m")) == ["m"]
+
+
+def test_when_rows_cannot_be_read_nothing_is_done():
+    """The invocation fails, and all its messages come again."""
+    w = world(1)
+
+    def broken(name, run):
+        if name == "read rows":
+            raise ConnectionError
+        return run()
+
+    w.call = broken
+    with pytest.raises(ConnectionError):
+        w.send(record("{", "m"), *messages(1))
+    assert w.buried == {}
+
+
 # between reading and claiming
 
 
