@@ -318,7 +318,7 @@ class _Batch:
                 refused = self._slots.approach(len(ready))
             except Exception as error:
                 self._trouble("reserve pace", ready[0], error)
-                refused = Refused(Refusal.BUSY)
+                refused = Refused(Refusal.BUSY, NOT_NOW * SECOND_US)
             if refused is None:
                 envelope = ready.popleft()
                 try:

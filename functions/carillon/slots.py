@@ -25,7 +25,8 @@ class Clock(Protocol):
 
 
 class Cadence:
-    """What a process has learnt about its own speed; each figure is half old, half new."""
+    """What a process has learnt about its own speed; each figure is half old, half new (but 2 s at the most: a hiccup
+    is to be forgotten after a few e-mails)."""
 
     def __init__(self) -> None:
         self._reply_us = 0
@@ -35,16 +36,16 @@ class Cadence:
 
     def reply_took(self, elapsed: timedelta, interval_us: int | None) -> None:
         """A reservation was answered; the pace is one e-mail every ``interval_us``."""
-        self._reply_us = (self._reply_us + _us(elapsed)) // 2
+        self._reply_us = _mean(self._reply_us, elapsed)
         self._interval_us = interval_us or self._interval_us
 
     def ready_took(self, elapsed: timedelta) -> None:
         """From deciding to claim until the e-mail could go."""
-        self._ready_us = (self._ready_us + _us(elapsed)) // 2
+        self._ready_us = _mean(self._ready_us, elapsed)
 
     def posting_took(self, elapsed: timedelta) -> None:
         """From asking SES until the outcome was written."""
-        self._posting_us = (self._posting_us + _us(elapsed)) // 2
+        self._posting_us = _mean(self._posting_us, elapsed)
 
     @property
     def lead_us(self) -> int:
@@ -138,5 +139,6 @@ class Slots:
             self._clock.sleep(ahead / SECOND_US)
 
 
-def _us(elapsed: timedelta) -> int:
-    return elapsed // timedelta(microseconds=1)
+def _mean(old_us: int, elapsed: timedelta) -> int:
+    new_us = min(max(elapsed // timedelta(microseconds=1), 0), _LONGEST_LEAD_US)
+    return (old_us + new_us) // 2
