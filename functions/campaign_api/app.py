@@ -79,17 +79,14 @@ class Settings(Environment):
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """An HTTP API event (payload 2.0) in, its answer out. Nothing is looked at before the token."""
     headers = {name.lower(): text for name, text in (event.get("headers") or {}).items()}
-    if not authorised(headers.get("authorization"), _tokens().valid()):
-        refusal = problem(
-            HTTPStatus.UNAUTHORIZED,
-            "Unauthorized",
-            "the request carries no valid token: send the API's token as `Authorization: Bearer …`",
-        )
-        return {
-            "statusCode": refusal.status_code,
-            "headers": {"Content-Type": PROBLEM, "WWW-Authenticate": 'Bearer realm="carillon"'},
-            "body": refusal.body,
-        }
+    try:
+        known = authorised(headers.get("authorization"), _tokens().valid())
+    except Exception as error:
+        return _outside(unexpected(error))
+    if not known:
+        detail = "the request carries no valid token: send the API's token as `Authorization: Bearer …`"
+        refusal = problem(HTTPStatus.UNAUTHORIZED, "Unauthorized", detail)
+        return _outside(refusal, {"WWW-Authenticate": 'Bearer realm="carillon"'})
     return app.resolve(event, context)
 
 
@@ -245,6 +242,15 @@ def problem(status: HTTPStatus, code: str, detail: str, errors: list[dict[str, s
     if errors:
         body["errors"] = errors
     return Response(status.value, PROBLEM, json.dumps(body, ensure_ascii=False))
+
+
+def _outside(answer: Response[str], headers: dict[str, str] | None = None) -> dict[str, Any]:
+    """An answer given before the resolver is asked, in the form of payload 2.0."""
+    return {
+        "statusCode": answer.status_code,
+        "headers": {"Content-Type": PROBLEM, **(headers or {})},
+        "body": answer.body,
+    }
 
 
 @cache

@@ -129,6 +129,14 @@ def test_without_a_valid_token_nothing_is_looked_at(call: Caller, campaigns: Cam
     assert campaigns.by_state(CampaignState.CREATED) == ([], None)
 
 
+def test_tokens_that_cannot_be_read_let_nobody_in(call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A problem all the same: 500, and not a word of it in the answer."""
+    monkeypatch.setattr(app, "_tokens", lambda: SimpleNamespace(valid=lambda: {}["secret/name"]))
+    status, problem = call("GET", "/campaigns")
+    assert (status, problem["code"]) == (500, "Unexpected")
+    assert "secret/name" not in json.dumps(problem)
+
+
 def test_two_tokens_are_valid_during_a_rotation(call: Caller) -> None:
     """Whoever has the previous token is let in still."""
     call.token = "before"
