@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import boto3
@@ -36,6 +37,12 @@ TABLES = {
 }
 
 
+@cache
+def client(service: str) -> Any:
+    """A client, made once: that takes longer than most tests. It may outlive the moto that it was made under."""
+    return boto3.client(service)
+
+
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty account with the stack's bucket (versioned) and tables."""
@@ -47,10 +54,10 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with moto.mock_aws():
-        s3 = boto3.client("s3")
+        s3 = client("s3")
         s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
         s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-        dynamodb = boto3.client("dynamodb")
+        dynamodb = client("dynamodb")
         for table, attributes in TABLES.items():
             dynamodb.create_table(
                 TableName=table,
@@ -67,7 +74,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class KnownIdentities:
     """Identities that SES knows, and the account's quota."""
 
-    def __init__(self, **known: bool) -> None:
+    def __init__(self) -> None:
         self.known: dict[str, bool] = {"example.com": True}
         self.quota = -1
 
@@ -117,14 +124,14 @@ class World:
     now: datetime = NOW
 
     def __post_init__(self) -> None:
-        self.campaigns = CampaignStore("campaigns", boto3.client("dynamodb"))
-        self.objects = Objects(BUCKET, boto3.client("s3"))
-        self.suppressions = SuppressionTable("suppressions", boto3.client("dynamodb"))
-        self.pace = PaceTable(boto3.client("dynamodb"), "settings", get("UTC"), lambda: self.now)
+        self.campaigns = CampaignStore("campaigns", client("dynamodb"))
+        self.objects = Objects(BUCKET, client("s3"))
+        self.suppressions = SuppressionTable("suppressions", client("dynamodb"))
+        self.pace = PaceTable(client("dynamodb"), "settings", get("UTC"), lambda: self.now)
 
     def set_pace(self, pace: Pace) -> None:
         """Write the pace item as an operator would."""
-        boto3.client("dynamodb").put_item(
+        client("dynamodb").put_item(
             TableName="settings",
             Item={
                 "name": {"S": "pace"},
@@ -164,7 +171,7 @@ class World:
         return Preparation(
             campaigns=self.campaigns,
             objects=self.objects,
-            suppressions=SuppressionLookup("suppressions", boto3.client("dynamodb")),
+            suppressions=SuppressionLookup("suppressions", client("dynamodb")),
             identities=self.identities,
             pace=self.pace,
             rows=self.rows,

@@ -1,0 +1,112 @@
+"""Batches are cut so that EnrolBatch's result always fits through a state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from carillon import batches, keys
+from carillon.addresses import clean
+from carillon.enrolment import schedule_for
+from carillon.lists import RecipientList
+from carillon.shapes import BatchLine, EnrolBatchResult, ListSpec, Step
+from carillon.typesetting import prepare
+
+from .conftest import QUEUE
+
+LARGEST = 200_000
+"""EnrolBatch's own promise: a state takes 256 KiB of UTF-8 (AWS_CONTRACTS 2)."""
+
+
+def cut(rows: list[tuple[str, str]], work: Path) -> list[list[BatchLine]]:
+    """The batches of a campaign whose template uses the one column beside the address."""
+    work.mkdir()
+    source = work / "list.csv"
+    text = "email,note\n" + "".join(f'{a},"{note.replace(chr(34), chr(34) * 2)}"\n' for a, note in rows)
+    source.write_text(text, encoding="utf-8", newline="")
+    recipients = RecipientList(source, ListSpec(), work)
+    recipients.read()
+    step = Step.model_validate({"template": "t", "subject": "s", "rule": {"kind": "asap"}})
+    prepared = prepare(step, "{{ note | default('') }}")
+    overhead = batches.schedule_overhead("c" * 40, 12, QUEUE)
+    recipients.refuse_oversized(prepared, overhead)
+    tasks = recipients.tasks()
+    recipients.add_tasks(tasks, 1, prepared, None)
+    directory = work / "batches"
+    directory.mkdir()
+    found = tasks.cut(np.arange(tasks.count(), dtype=np.int64) + 1_800_000_000, directory, "c" * 40, 12, overhead)
+    recipients.close()
+    return [
+        [BatchLine.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in found.files
+    ]
+
+
+def result_bytes(batch: list[BatchLine]) -> int:
+    """EnrolBatch's result for a batch as JSON, escaped beyond ASCII or not, whichever is longer."""
+    schedules = [schedule_for("c" * 40, 12, line, QUEUE) for line in batch]
+    result = EnrolBatchResult(schedules=schedules, enrolled=len(batch), settled=0).model_dump()
+    return max(len(json.dumps(result)), len(json.dumps(result, ensure_ascii=False).encode()))
+
+
+NOTES = st.text(
+    st.one_of(
+        st.sampled_from('<>"\\&\u2028\ufffe\uffff\x7f\x01é中🙂'),
+        st.characters(exclude_categories=["Cs"], exclude_characters="\x00"),
+    ),
+    max_size=2_000,
+)
+
+
+@given(notes=st.lists(NOTES, min_size=1, max_size=6), repeat=st.integers(1, 80))
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_batch_makes_a_result_of_more_than_200_kb(
+    notes: list[str], repeat: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever the data: quotes, markup, other scripts, characters that need escaping three times over."""
+    work = tmp_path_factory.mktemp("cut") / "work"
+    rows = [(f"p{n}@example.com", notes[n % len(notes)]) for n in range(len(notes) * repeat)]
+    found = cut(rows, work)
+    assert [line.address for batch in found for line in batch] == [address for address, _ in rows]
+    shown = [notes[n % len(notes)] for n in range(len(rows))]
+    assert [line.input.get("note", "") for batch in found for line in batch] == [n if clean(n) else "" for n in shown]
+    assert max(map(result_bytes, found)) <= LARGEST
+
+
+def test_batches_are_as_long_as_the_result_allows(tmp_path: Path) -> None:
+    """Plain data fill most of what a state takes: fewer batches, fewer transitions to pay for."""
+    found = cut([(f"p{n}@example.com", f"note {n}") for n in range(2_000)], tmp_path / "work")
+    assert len(found) > 2
+    assert all(LARGEST * 0.85 < result_bytes(batch) <= LARGEST for batch in found[:-1])
+
+
+def test_whoever_needs_more_than_a_schedule_holds_is_refused(tmp_path: Path) -> None:
+    """Scheduler's input is 256 KB at most: one person's essay is rejected, and the others get theirs."""
+    found = cut([("a@example.com", "x" * 150_000), ("b@example.com", "short")], tmp_path / "work")
+    assert [[line.address for line in batch] for batch in found] == [["b@example.com"]]
+
+
+def test_the_same_list_gives_the_same_bytes(tmp_path: Path) -> None:
+    """A preparation that is repeated writes what it wrote: batches can be compared, and a retry changes nothing."""
+    rows = [(f"p{n}@example.com", f"nöte {n % 7}") for n in range(900)]
+    for attempt in ("one", "two"):
+        cut(rows, tmp_path / attempt)
+    one, two = (
+        {path.name: path.read_bytes() for path in (tmp_path / attempt / "batches").iterdir()}
+        for attempt in ("one", "two")
+    )
+    assert one == two
+    assert len(one) > 1
+
+
+def test_a_line_names_the_task_as_everybody_names_it(tmp_path: Path) -> None:
+    """The id that SQL makes is the one of `keys.task_id`, and the address goes out as written."""
+    [[line]] = cut([("Ada.Brandt@Example.COM", "")], tmp_path / "work")
+    assert line.task == keys.task_id(1, "ada.brandt@example.com")
+    assert line.address == "Ada.Brandt@Example.COM"
+    assert line.input == {}

@@ -1,0 +1,420 @@
+"""A preparation writes all of it or nothing that counts; a resume plans again what is left."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import duckdb
+import pytest
+
+from carillon import keys
+from carillon.enrolment import CREATION_LEAD
+from carillon.errors import (
+    CampaignStateConflict,
+    IdentityNotVerified,
+    ListRejected,
+    PlanRefused,
+    TemplateRejected,
+)
+from carillon.pace import Pace, WarmUp
+from carillon.shapes import Prepare
+from carillon.transitions import CampaignState, TaskStatus
+
+from .conftest import NOW, World, client
+
+LIST = "email,name,zone,time\n" + "".join(f"p{n}@example.com,P{n},Europe/Berlin,09:30\n" for n in range(6))
+TEMPLATE = "<p>Dear {{ name }}</p>"
+
+
+def ready(world: World, **spec: Any) -> World:
+    """A campaign with a list and a template, its pace out of the way."""
+    world.campaign(**spec)
+    world.upload(LIST)
+    world.upload(TEMPLATE, "templates/news.html")
+    world.set_pace(Pace(rate_per_second=100, daily_cap=100_000))
+    return world
+
+
+def step(kind: str = "asap", **rule: Any) -> dict[str, Any]:
+    return {"template": "news.html", "subject": "Hi {{ name }}", "rule": {"kind": kind, **rule}}
+
+
+def untouched(world: World) -> bool:
+    """Nothing that a later state would trust: no summary, nobody enrolled, no manifest."""
+    campaign = world.campaigns.get(world.campaign_id)
+    return (
+        campaign.summary is None
+        and campaign.enrolled == 0
+        and world.objects.version(keys.manifest(world.campaign_id, 1)) is None
+    )
+
+
+# What is written
+
+
+def test_everybody_who_is_not_written_to_is_named_with_the_reason(world: World) -> None:
+    """The reject file has line, reason and row; the summary counts the same."""
+    ready(world)
+    world.upload(
+        "email,name\na@example.com,A\nA@Example.com,A\nnope,N\n,N\nb@example.com,\nc@example.com,C\nd@example.com,D\n"
+        'x,"=1+1"\n'
+    )
+    world.suppressions.add(keys.address_hash("c@example.com"), "offers", "unsubscribed", NOW)
+    world.suppressions.add(keys.address_hash("d@example.com"), "*", "bounced", NOW)
+    world.suppressions.add(keys.address_hash("a@example.com"), "another-topic", "unsubscribed", NOW)
+
+    result = world.prepare()
+
+    assert (result.rows, result.valid, result.count) == (8, 1, 1)
+    assert result.rejected == {
+        "duplicate": 1, "invalid_address": 2, "missing_address": 1, "missing_value": 1, "suppressed": 2,
+    }  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(world.read("rejects.csv"))))
+    assert [(row["line"], row["reason"]) for row in rows] == [
+        ("3", "duplicate"), ("4", "invalid_address"), ("5", "missing_address"), ("6", "missing_value"),
+        ("7", "suppressed"), ("8", "suppressed"), ("9", "invalid_address"),
+    ]  # fmt: skip
+    assert rows[-1]["name"] == "'=1+1"
+    assert world.read("summary.json").startswith("{")
+
+
+def test_the_recipients_are_a_table_that_athena_can_read(world: World, tmp_path: Any) -> None:
+    """Every column of the header under a safe name, and the hash that reports join on; Parquet and nothing else."""
+    ready(world)
+    world.upload("E-Mail;Größe (cm);name\na@example.com;171;A\nb@example.com;;B\n")
+    result = world.prepare()
+    keys_there = [
+        o["Key"]
+        for o in world.objects._client.list_objects_v2(Bucket=result.bucket, Prefix="campaigns/advent/recipients/")[
+            "Contents"
+        ]
+    ]
+    assert keys_there == ["campaigns/advent/recipients/recipients.parquet"]
+    assert result.recipients_location == f"s3://{result.bucket}/campaigns/advent/recipients/"
+    (tmp_path / "r.parquet").write_bytes(world.objects.read(keys_there[0]) or b"")
+    table = duckdb.sql(f"SELECT * FROM '{tmp_path / 'r.parquet'}'")
+    assert table.columns == [c["Name"] for c in result.columns]
+    assert table.columns[:3] == ["e_mail", "grosse_cm", "name"]
+    assert [row[:5] for row in table.fetchall()] == [
+        ("a@example.com", "171", "A", 2, "a@example.com"),
+        ("b@example.com", None, "B", 3, "b@example.com"),
+    ]
+
+
+def test_the_list_is_kept_as_it_was_launched(world: World) -> None:
+    """The version is pinned and copied: an upload while the launch runs changes nothing."""
+    ready(world)
+    result = world.prepare()
+    world.upload("email,name\nother@example.com,O\n")
+    assert world.read("source/list.csv") == LIST
+    assert result.list_version != world.objects.version(keys.upload("advent", "list.csv"))
+
+
+def test_the_first_slot_is_after_the_fan_out_can_have_finished(world: World) -> None:
+    """No schedule is asked for too late for its minute."""
+    ready(world)
+    result = world.prepare()
+    assert result.first_slot is not None
+    assert datetime.fromisoformat(result.first_slot) >= NOW + timedelta(seconds=CREATION_LEAD + 30)
+
+
+def test_local_time_is_each_recipients_own(world: World) -> None:
+    """Nine in Berlin, New York and, for whoever has no zone, in the fallback; the time may come from a column."""
+    rule = step("local_time", date="2026-12-01", time_column="time")
+    ready(world, steps=[rule], list={"fallback_timezone": "Asia/Tokyo"})
+    world.upload(
+        "email,name,zone,time\na@example.com,A,Europe/Berlin,09:00\nb@example.com,B,America/New_York,9:30\n"
+        "c@example.com,C,Nowhere,09:00\nd@example.com,D,Europe/Berlin,soon\ne@example.com,E,Europe/Berlin,\n"
+    )
+    result = world.prepare()
+    slots = {line.address[0]: datetime.fromtimestamp(line.slot, UTC) for line in world.lines()}
+    assert slots == {
+        "a": datetime(2026, 12, 1, 8, 0, tzinfo=UTC),
+        "b": datetime(2026, 12, 1, 14, 30, tzinfo=UTC),
+        "c": datetime(2026, 12, 1, 0, 0, tzinfo=UTC),
+    }
+    assert result.rejected == {"invalid_time": 1, "missing_value": 1}
+    assert result.warnings == {"timezone_fallback": 1}
+
+
+def test_targets_that_are_past_are_counted_and_go_the_next_day(world: World) -> None:
+    """The plan says how many."""
+    ready(world, steps=[step("at", at="2026-11-30T09:00:00Z")])
+    result = world.prepare()
+    assert result.past == 6
+    assert result.first_slot == "2026-12-01T09:00:00Z"
+
+
+def test_steps_share_one_capacity(world: World) -> None:
+    """Two steps of six at four a day take three days, and every task is there once."""
+    ready(
+        world,
+        steps=[step(), step()],
+        pace={"per_day": 4, "weekdays": [1, 2, 3, 4, 5, 6, 7], "windows": [{"start": "12:00", "end": "16:00"}],
+              "timezone": "UTC"},
+    )  # fmt: skip
+    result = world.prepare()
+    lines = world.lines()
+    assert result.count == len({line.task for line in lines}) == 12
+    assert result.valid == 6
+    assert [line.step for line in lines] == [1] * 6 + [2] * 6
+    days = [datetime.fromtimestamp(line.slot, UTC).date() for line in lines]
+    assert [days.count(date(2026, 11, 30) + timedelta(days=n)) for n in range(3)] == [4, 4, 4]
+
+
+def test_cap_warm_up_and_what_has_gone_today_bound_each_day(world: World) -> None:
+    """The settings' ramp day by day, and SES's own quota where that is less."""
+    ready(world)
+    world.set_pace(Pace(rate_per_second=100, daily_cap=50, warm_up=(WarmUp(day=date(2026, 11, 30), cap=1),)))
+    world.identities.quota = 3
+    world.prepare()
+    days = [datetime.fromtimestamp(line.slot, UTC).date() for line in world.lines()]
+    assert [days.count(date(2026, 11, 30) + timedelta(days=n)) for n in range(3)] == [1, 3, 2]
+    assert world.pace.read().max_24_hour_send == 3
+
+
+def test_whoever_cannot_go_before_the_deadline_is_counted_and_not_enrolled(world: World) -> None:
+    """Planned nowhere, and said so."""
+    ready(world, not_after="2026-11-30T23:59:00Z")
+    world.set_pace(Pace(rate_per_second=100, daily_cap=4))
+    result = world.prepare()
+    assert (result.count, result.unplanned) == (4, {"not_after": 2})
+    assert world.campaigns.get("advent").enrolled == 4
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (None, "no_list: no list has been uploaded"),
+        ("", "empty_file: "),
+        ("email,name\n", "no_records: "),
+        ("name,city\nAnn,Bonn\n", "no_address_column: "),
+        ("email,name\nnobody,N\n,M\n",
+         "no_valid_recipients: none of 2 rows can be written to (invalid_address: 1, missing_address: 1)."),
+        (b"email,name\na@example.com,M\xfc\n", "unknown_encoding: "),
+    ],
+)  # fmt: skip
+def test_a_list_that_cannot_be_used_is_refused_and_nothing_is_left(
+    world: World, content: str | bytes | None, cause: str
+) -> None:
+    """Cause and fix in the message; the campaign's record is as it was."""
+    world.campaign()
+    world.upload(TEMPLATE, "templates/news.html")
+    if content is not None:
+        world.upload(content)
+    with pytest.raises(ListRejected) as refusal:
+        world.prepare()
+    assert str(refusal.value).startswith(cause)
+    assert "@example.com" not in str(refusal.value)
+    assert untouched(world)
+
+
+def test_a_placeholder_that_no_column_fills_is_refused(world: World) -> None:
+    """It names template, placeholder and columns, whichever step it is in."""
+    ready(world, steps=[step(), {"template": "two.html", "subject": "x", "rule": {"kind": "asap"}}])
+    world.upload("<p>{{ first_nmae }}</p>", "templates/two.html")
+    with pytest.raises(TemplateRejected, match=r"'two.html' uses \{\{ first_nmae \}\}.*email, name, zone, time"):
+        world.prepare()
+    assert untouched(world)
+
+
+def test_a_template_that_was_not_uploaded_or_is_no_text_is_refused(world: World) -> None:
+    """The message names it."""
+    world.campaign()
+    world.upload(LIST)
+    with pytest.raises(TemplateRejected, match=r"'news\.html' has not been uploaded"):
+        world.prepare()
+    world.upload(b"\xff\xfe<p>", "templates/news.html")
+    with pytest.raises(TemplateRejected, match=r"'news\.html' is not UTF-8"):
+        world.prepare()
+    assert untouched(world)
+
+
+@pytest.mark.parametrize(
+    ("known", "cause"),
+    [
+        ({}, "mail.shop.example is not registered"),
+        ({"shop.example": False}, "the verification of shop.example is not complete"),
+    ],
+)
+def test_an_identity_that_ses_does_not_know_is_refused(world: World, known: dict[str, bool], cause: str) -> None:
+    """SES would refuse every single e-mail: it is said before anything is planned, with what to do."""
+    ready(world, **{"from": "Shop <news@mail.shop.example>"})
+    world.identities.known = known
+    with pytest.raises(IdentityNotVerified) as refusal:
+        world.prepare()
+    assert cause in str(refusal.value)
+    assert "publish its DKIM records" in str(refusal.value)
+    assert untouched(world)
+
+
+@pytest.mark.parametrize("identity", ["news@mail.shop.example", "mail.shop.example", "shop.example"])
+def test_an_address_its_domain_or_a_parent_of_it_may_be_what_is_verified(world: World, identity: str) -> None:
+    """As SES has it: a verified domain covers its subdomains and their addresses."""
+    ready(world, **{"from": "Shop <news@mail.shop.example>"})
+    world.identities.known = {identity: True}
+    assert world.prepare().count == 6
+
+
+def test_a_sender_without_an_address_is_refused(world: World) -> None:
+    """A name is not enough."""
+    ready(world, **{"from": "Shop"})
+    with pytest.raises(IdentityNotVerified, match="no e-mail address"):
+        world.prepare()
+
+
+def test_an_unknown_zone_rejects_the_row_that_has_it(world: World) -> None:
+    """Without a fallback nobody can say when it is nine o'clock there; the others are planned."""
+    ready(world, steps=[step("local_time", date="2026-12-01", time="09:00")])
+    world.upload("email,name,zone\na@example.com,A,Europe/Berln\nb@example.com,B,PST\nc@example.com,C,Europe/Rome\n")
+    result = world.prepare()
+    assert result.rejected == {"invalid_timezone": 2}
+    assert [line.timezone for line in world.lines()] == ["Europe/Rome"]
+
+
+def test_a_plan_that_nobody_fits_into_is_refused(world: World) -> None:
+    """Everybody after the deadline, or a pace of nothing: no launch without a single e-mail."""
+    ready(world, not_after="2026-11-30T10:00:01Z")
+    with pytest.raises(PlanRefused, match="not one of 6 e-mails can go before not_after"):
+        world.prepare()
+    assert untouched(world)
+
+
+def test_a_pace_of_nothing_is_refused(world: World) -> None:
+    """A daily cap of 0 is a setting to change, not a campaign that never ends."""
+    ready(world)
+    world.set_pace(Pace(rate_per_second=1, daily_cap=0))
+    with pytest.raises(PlanRefused, match="daily cap"):
+        world.prepare()
+    assert untouched(world)
+
+
+# Whose campaign it is
+
+
+def test_a_campaign_that_is_not_this_launchs_is_left_alone(world: World) -> None:
+    """Another generation, or another state: someone else decided."""
+    ready(world)
+    with pytest.raises(CampaignStateConflict):
+        world.prepare(generation=2)
+    assert untouched(world)
+
+
+def test_a_cancel_while_the_list_is_read_leaves_nothing_behind(world: World) -> None:
+    """The campaign is looked at again before anything is written that a fan-out reads."""
+    ready(world)
+
+    class Cancelling:
+        def suppressed(self, hashes: Any, topic: str) -> set[str]:
+            world.campaigns.transition("advent", CampaignState.ENQUEUED, 1, CampaignState.CANCELLING, now=NOW)
+            return set()
+
+    preparation = world.preparation()
+    object.__setattr__(preparation, "suppressions", Cancelling())
+    with pytest.raises(CampaignStateConflict):
+        preparation.prepare(Prepare(campaign_id="advent", generation=1))
+    assert untouched(world)
+
+
+def test_preparing_again_answers_the_same_and_changes_nothing(world: World) -> None:
+    """A lost reply makes the machine ask twice."""
+    ready(world)
+    first = world.prepare()
+    world.now += timedelta(minutes=5)
+    assert world.prepare() == first
+    assert world.objects.version(keys.manifest("advent", 1)) == first.manifest_version
+
+
+# A resume
+
+
+def resumed(world: World, after: timedelta) -> World:
+    """The campaign aborted and launched again as generation 2, ``after`` its preparation."""
+    world.now += after
+    world.campaigns.transition("advent", CampaignState.ENQUEUED, 1, CampaignState.ABORTED, now=world.now)
+    client("dynamodb").update_item(  # as ClaimCampaign does
+        TableName="campaigns",
+        Key={"campaign_id": {"S": "advent"}},
+        UpdateExpression="SET #state = :enqueued, generation = :two",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":enqueued": {"S": "enqueued"}, ":two": {"N": "2"}},
+    )
+    return world
+
+
+def test_a_resume_plans_what_is_neither_sent_nor_being_sent(world: World) -> None:
+    """The first manifest minus rows that are terminal or Running, from now on; enrolled stays what it was."""
+    ready(world)
+    first = world.prepare()
+    tasks = [line.task for line in world.lines()]
+    world.rows.tasks = {
+        tasks[0]: TaskStatus.FINISHED,
+        tasks[1]: TaskStatus.RUNNING,
+        tasks[2]: TaskStatus.FAILED,
+        tasks[3]: TaskStatus.CANCELLED,
+        tasks[4]: TaskStatus.PENDING,
+    }
+    resumed(world, timedelta(hours=3))
+    world.upload("email,name\nsomebody.else@example.com,S\n")
+
+    result = world.prepare(generation=2)
+
+    assert [line.task for line in world.lines(2)] == tasks[4:]
+    assert [line.input for line in world.lines(2)] == [{"name": "P4"}, {"name": "P5"}]
+    assert min(line.slot for line in world.lines(2)) > world.now.timestamp()
+    assert (result.count, result.valid) == (2, first.valid)
+    campaign = world.campaigns.get("advent")
+    assert campaign.enrolled == first.count
+    assert campaign.summary is not None
+    assert campaign.summary["manifest_key"] == keys.manifest("advent", 2)
+
+
+def test_a_resume_keeps_each_recipients_own_time(world: World) -> None:
+    """What is past by then takes the next day, at the wall time that the list gave."""
+    ready(world, steps=[step("local_time", date="2026-12-01", time_column="time")])
+    world.upload("email,name,zone,time\na@example.com,A,Europe/Berlin,09:00\nb@example.com,B,Asia/Tokyo,21:15\n")
+    world.prepare()
+    resumed(world, timedelta(days=1, hours=1))
+    result = world.prepare(generation=2)
+    slots = {line.address[0]: datetime.fromtimestamp(line.slot, UTC) for line in world.lines(2)}
+    assert slots == {
+        "a": datetime(2026, 12, 2, 8, 0, tzinfo=UTC),
+        "b": datetime(2026, 12, 1, 12, 15, tzinfo=UTC),
+    }
+    assert result.past == 1
+
+
+def test_a_resume_after_the_deadline_lets_the_sender_say_so(world: World) -> None:
+    """Those tasks are enrolled and must end: they are due right after it, and fail with DeadlinePassed."""
+    ready(world, not_after="2026-11-30T12:00:00Z")
+    world.prepare()
+    resumed(world, timedelta(hours=1, minutes=59))
+    result = world.prepare(generation=2)
+    assert {line.slot for line in world.lines(2)} == {int(datetime(2026, 11, 30, 12, 0, 1, tzinfo=UTC).timestamp())}
+    assert (result.count, result.unplanned) == (6, {"not_after": 6})
+
+
+def test_a_resume_with_nobody_left_says_so(world: World) -> None:
+    """An empty manifest: the machine asks whether anyone is left."""
+    ready(world)
+    world.prepare()
+    world.rows.tasks = {line.task: TaskStatus.FINISHED for line in world.lines()}
+    resumed(world, timedelta(hours=1))
+    result = world.prepare(generation=2)
+    assert (result.count, result.batches, result.first_slot) == (0, 0, None)
+
+
+def test_a_launch_that_broke_before_anything_counted_is_prepared_from_the_list(world: World) -> None:
+    """Nobody was enrolled, so the next generation reads the list as it is now, and that is what is enrolled."""
+    ready(world)
+    resumed(world, timedelta(hours=1))
+    result = world.prepare(generation=2)
+    assert result.count == 6
+    assert world.campaigns.get("advent").enrolled == 6
+    assert len(world.lines(2)) == 6
