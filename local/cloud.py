@@ -87,6 +87,9 @@ class Cloud:
             raise
 
     def _assemble(self) -> None:
+        seams.restore_provisioners()
+        seams.refer_to_secrets_by_arn()
+        seams.spell_out_environments()
         seams.refuse_root_keys()
         seams.trust_loopback()
         seams.name_resources_in_full()

@@ -15,7 +15,7 @@ from typing import Any
 from local.identity import Iam, listed
 from local.ministack import private
 from local.ports import AwsError
-from local.seams import replace
+from local.seams import around_provisioner, replace
 
 log = logging.getLogger(__name__)
 
@@ -107,16 +107,8 @@ def require_roles(iam: Iam) -> None:
 
         return create
 
-    handlers = private("services.cloudformation.provisioners")._RESOURCE_HANDLERS
-    for resource_type, wrap in (
-        ("AWS::Lambda::Function", trusting),
-        ("AWS::Lambda::EventSourceMapping", polling),
-    ):
-        made = handlers[resource_type]["create"]
-        original = getattr(made, "original", made)
-        wrapped = wrap(original)
-        wrapped.original = original  # type: ignore[attr-defined]  # a cloud may be started again
-        handlers[resource_type]["create"] = wrapped
+    around_provisioner("AWS::Lambda::Function", "create", trusting)
+    around_provisioner("AWS::Lambda::EventSourceMapping", "create", polling)
 
 
 def _check_polling(iam: Iam, function: str, queue_arn: str) -> None:

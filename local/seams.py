@@ -149,9 +149,75 @@ def put_in_front(module: str, service: Service, owned: frozenset[str] | None = N
     private("app")._loaded_modules[module] = Facade(private(f"services.{module}"), service, owned)
 
 
+_provisioners: dict[str, dict[str, Any]] = {}
+
+
+def restore_provisioners() -> None:
+    """Begin with CloudFormation's own handlers, though another cloud of this process has changed them."""
+    handlers = private("services.cloudformation.provisioners")._RESOURCE_HANDLERS
+    if not _provisioners:
+        _provisioners.update({resource_type: dict(own) for resource_type, own in handlers.items()})
+    handlers.clear()
+    handlers.update({resource_type: dict(own) for resource_type, own in _provisioners.items()})
+
+
 def provision(resource_type: str, handlers: Mapping[str, Callable[..., Any]]) -> None:
     """Let CloudFormation make ``resource_type`` by our ``create``, ``update`` and ``delete``."""
     private("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type] = dict(handlers)
+
+
+def around_provisioner(resource_type: str, verb: str, make: Callable[[Any], Any]) -> None:
+    """Put ``make(handler)`` in the place of CloudFormation's handler of ``verb`` (``create``, ``update``,
+    ``delete``) for ``resource_type``."""
+    handlers = private("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type]
+    handlers[verb] = make(handlers[verb])
+
+
+def refer_to_secrets_by_arn() -> None:
+    """``Ref`` of a secret is its ARN, and so is its physical id; MiniStack's is the name."""
+
+    def name(physical_id: str) -> str:
+        return physical_id.rpartition(":")[2].rpartition("-")[0]
+
+    def create(original: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any) -> Any:
+            _, attributes = original(*arguments)
+            return attributes["Arn"], attributes
+
+        return made
+
+    def update(original: Callable[..., Any]) -> Callable[..., Any]:
+        def updated(physical_id: str, *arguments: Any) -> Any:
+            _, attributes = original(name(physical_id), *arguments)
+            return attributes["Arn"], attributes
+
+        return updated
+
+    def delete(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda physical_id, props: original(name(physical_id), props)
+
+    for verb, make in (("create", create), ("update", update), ("delete", delete)):
+        around_provisioner("AWS::SecretsManager::Secret", verb, make)
+
+
+def spell_out_environments() -> None:
+    """CloudFormation makes text of a function's variables; MiniStack keeps numbers, which no process takes."""
+
+    def spelt(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def with_text(argument: Any) -> Any:
+        if not isinstance(argument, dict) or "Environment" not in argument:
+            return argument
+        variables = argument["Environment"].get("Variables", {})
+        spelt_out = {key: spelt(value) for key, value in variables.items()}
+        return {**argument, "Environment": {**argument["Environment"], "Variables": spelt_out}}
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: original(*map(with_text, arguments))
+
+    for verb in ("create", "update"):
+        around_provisioner("AWS::Lambda::Function", verb, make)
 
 
 class _MovableTime:

@@ -319,6 +319,43 @@ def test_a_schedule_that_aws_refuses_rolls_the_stack_back(cloud: Cloud) -> None:
     assert "Invalid Schedule Expression" in reason
 
 
+def test_a_reference_to_a_secret_is_its_arn(cloud: Cloud) -> None:
+    """CloudFormation's reference of AWS::SecretsManager::Secret; policies name it by that."""
+    properties = {"GenerateSecretString": {"PasswordLength": 40}, "Description": "one"}
+    resources = {"Token": {"Type": "AWS::SecretsManager::Secret", "Properties": properties}}
+    stack, *_ = deploy(cloud, resources)
+    secrets, client = cloud.client("secretsmanager"), cloud.client("cloudformation")
+
+    def physical_id() -> str:
+        resource = client.describe_stack_resource(StackName=stack, LogicalResourceId="Token")
+        identifier: str = resource["StackResourceDetail"]["PhysicalResourceId"]
+        return identifier
+
+    arn = physical_id()
+    assert arn.startswith(f"arn:aws:secretsmanager:{REGION}:{ACCOUNT_ID}:secret:")
+    token = secrets.get_secret_value(SecretId=arn)["SecretString"]
+    properties["Description"] = "two"
+    assert deploy(cloud, resources, stack)[1] == "UPDATE_COMPLETE"
+    assert physical_id() == arn
+    assert secrets.describe_secret(SecretId=arn)["Description"] == "two"
+    assert secrets.get_secret_value(SecretId=arn)["SecretString"] == token
+    client.delete_stack(StackName=stack)
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        eventually(lambda: "DeletedDate" in secrets.describe_secret(SecretId=arn))
+
+
+def test_a_functions_variables_are_text(cloud: Cloud) -> None:
+    """Numbers and truth values of a template reach the function as CloudFormation spells them."""
+    resource = function_resource(make_role(cloud, "lambda"))
+    resource["Properties"]["Environment"] = {"Variables": {"SECONDS": 30, "FAST": True}}
+    code = "import os\ndef handler(event, context): return os.environ['SECONDS'], os.environ['FAST']"
+    resource["Properties"]["Code"] = {"ZipFile": code}
+    stack, _, reason = deploy(cloud, {"F": resource})
+    assert reason == ""
+    name = cloud.client("cloudformation").describe_stack_resource(StackName=stack, LogicalResourceId="F")
+    assert invoke(cloud, name["StackResourceDetail"]["PhysicalResourceId"])[1] == ["30", "true"]
+
+
 def function_resource(role: str, timeout: int = 10) -> dict[str, Any]:
     properties = {
         "Runtime": "python3.13",
