@@ -42,7 +42,10 @@ def cut(rows: list[tuple[str, str]], work: Path) -> list[list[BatchLine]]:
     found = tasks.cut(np.arange(tasks.count(), dtype=np.int64) + 1_800_000_000, directory, "c" * 40, 12, overhead)
     recipients.close()
     return [
-        [BatchLine.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        [
+            BatchLine.model_validate_json(line)
+            for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        ]
         for path in found.files
     ]
 

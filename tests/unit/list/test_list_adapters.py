@@ -1,0 +1,103 @@
+"""The adapters of a preparation: versions are pinned, and every suppression is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from carillon import keys
+from carillon.adapters.identities import Identities
+from carillon.adapters.suppressed import SuppressionLookup
+
+from .conftest import BUCKET, NOW, World, client
+
+
+def test_a_version_is_fetched_and_copied_whatever_came_after(world: World, tmp_path: Path) -> None:
+    """What is prepared is what was looked at."""
+    version = world.objects.put("a", b"first", "text/plain")
+    world.objects.put("a", b"second", "text/plain")
+    world.objects.fetch("a", version, tmp_path / "a")
+    world.objects.copy("a", version, "b")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert world.objects.read("b") == b"first"
+    assert world.objects.version("a") != version
+
+
+def test_what_is_not_there_is_none(world: World) -> None:
+    """Absence is an answer; everything else is an error."""
+    assert world.objects.version("nothing") is None
+    assert world.objects.read("nothing") is None
+
+
+def test_a_bucket_without_versions_works_as_well(world: World, tmp_path: Path) -> None:
+    """S3 calls the only version null."""
+    client("s3").put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Suspended"})
+    client("s3").create_bucket(Bucket="plain", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    objects = type(world.objects)("plain", client("s3"))
+    assert objects.put("a", b"x", "text/plain") == "null"
+    assert objects.version("a") == "null"
+    objects.fetch("a", "null", tmp_path / "a")
+    objects.copy("a", "null", "b")
+    assert objects.read("b") == b"x"
+
+
+def test_many_files_are_all_uploaded(world: World, tmp_path: Path) -> None:
+    """Several at a time, none forgotten."""
+    files = [(tmp_path / str(n), f"batches/{n}") for n in range(50)]
+    for path, key in files:
+        path.write_text(key)
+    world.objects.upload_all(files, "application/jsonl")
+    assert [world.objects.read(key) for _, key in files] == [key.encode() for _, key in files]
+
+
+def test_suppressions_of_the_topic_and_of_every_topic_are_found(world: World) -> None:
+    """More addresses than one call takes; another topic's do not count."""
+    hashes = [keys.address_hash(f"p{n}@example.com") for n in range(230)]
+    world.suppressions.add(hashes[3], "offers", "unsubscribed", NOW)
+    world.suppressions.add(hashes[120], "*", "bounced", NOW)
+    world.suppressions.add(hashes[229], "*", "bounced", NOW)
+    world.suppressions.add(hashes[229], "offers", "unsubscribed", NOW)
+    world.suppressions.add(hashes[7], "news", "unsubscribed", NOW)
+    found = SuppressionLookup("suppressions", client("dynamodb")).suppressed(hashes, "offers")
+    assert found == {hashes[3], hashes[120], hashes[229]}
+
+
+def unprocessed(*asked: dict[str, Any]) -> dict[str, Any]:
+    return {"suppressions": {"Keys": list(asked), "ProjectionExpression": "address_hash"}}
+
+
+def test_keys_that_dynamodb_puts_off_are_asked_for_again(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy table answers in part: BatchGetItem's UnprocessedKeys. Nobody slips through."""
+    monkeypatch.setattr("carillon.adapters.suppressed.clock.sleep", lambda seconds: None)
+    dynamodb = boto3.client("dynamodb")
+    topic, every = ({"address_hash": {"S": "h"}, "topic": {"S": t}} for t in ("offers", "*"))
+    with Stubber(dynamodb) as stub:
+        stub.add_response("batch_get_item", {"Responses": {}, "UnprocessedKeys": unprocessed(every)})
+        stub.add_response(
+            "batch_get_item",
+            {"Responses": {"suppressions": [{"address_hash": {"S": "h"}}]}},
+            expected_params={"RequestItems": unprocessed(every)},
+        )
+        assert SuppressionLookup("suppressions", dynamodb).suppressed(["h"], "offers") == {"h"}
+    with Stubber(dynamodb) as stub:
+        for _ in range(10):
+            stub.add_response("batch_get_item", {"Responses": {}, "UnprocessedKeys": unprocessed(topic, every)})
+        with pytest.raises(TimeoutError):
+            SuppressionLookup("suppressions", dynamodb).suppressed(["h"], "offers")
+
+
+def test_an_identity_is_verified_waiting_or_unknown(aws: None) -> None:
+    """As botocore's model of GetEmailIdentity and GetAccount has it."""
+    ses = boto3.client("sesv2")
+    with Stubber(ses) as stub:
+        stub.add_response("get_email_identity", {"VerifiedForSendingStatus": True})
+        stub.add_response("get_email_identity", {"VerifiedForSendingStatus": False})
+        stub.add_client_error("get_email_identity", "NotFoundException")
+        stub.add_response("get_account", {"SendQuota": {"Max24HourSend": -1.0}})
+        identities = Identities(ses)
+        assert [identities.verified("shop.example") for _ in range(3)] == [True, False, None]
+        assert identities.max_24_hour_send() == -1
