@@ -1,0 +1,39 @@
+"""The README's state tables are those of the machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.definitions import state_machines, states
+from tools.state_tables import README, main, table, updated
+
+
+def test_the_readme_shows_every_state_as_it_is() -> None:
+    """A state that was added, renamed or given another purpose turns this red: python -m tools.state_tables."""
+    text = README.read_text()
+    assert updated(text) == text
+
+
+def test_a_table_names_every_state() -> None:
+    """Inner states too."""
+    for machine in state_machines():
+        rows = table(machine).splitlines()[2:]
+        assert [row.split("`")[1] for row in rows] == [name for name, _, _ in states(machine.definition)]
+
+
+def test_a_stale_table_is_noticed_and_mended(tmp_path: Path) -> None:
+    """--check says so, and writing puts it right."""
+    stale = tmp_path / "README.md"
+    stale.write_text(updated(README.read_text()).replace("`ClaimCampaign`", "`TakeCampaign`"))
+    assert main(["--check"], stale) == 1
+    assert main([], stale) == 0
+    assert main(["--check"], stale) == 0
+    assert "`ClaimCampaign`" in stale.read_text()
+
+
+def test_a_missing_table_is_an_error() -> None:
+    """Markers that went missing are not silently left out."""
+    with pytest.raises(ValueError, match="states:"):
+        updated("# Carillon")

@@ -1,0 +1,205 @@
+"""What the stack promises beside its machines and roles: environments, encryption, retention, names."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from typing import Any
+
+import pytest
+
+from carillon import environment
+from tools import definitions
+from tools.definitions import ROOT, resolved, template
+
+FUNCTIONS = definitions.resources("AWS::Serverless::Function")
+SET_BY_LAMBDA = {"aws_lambda_function_memory_size"}
+
+
+def settings(function: str) -> type[environment.Environment]:
+    """The model of a function's environment, from its handler module."""
+    folder = FUNCTIONS[function]["Properties"]["Handler"].split(".")[0]
+    spec = importlib.util.spec_from_file_location(f"{folder}_app", ROOT / "functions" / folder / "app.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: type[environment.Environment] = module.Settings
+    return found
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_is_told_what_it_asks_for_and_no_more(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every variable of its Settings is in the template, and none that nobody reads."""
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "carillon")
+    model = settings(function)
+    given = set(FUNCTIONS[function]["Properties"]["Environment"]["Variables"])
+    asked = {name.upper() for name in model.model_fields if name not in SET_BY_LAMBDA}
+    assert given == asked
+
+
+def test_every_folder_with_a_handler_is_a_function_of_the_stack() -> None:
+    """And the other way round."""
+    folders = {path.parent.name for path in (ROOT / "functions").glob("*/app.py")}
+    handlers = {function["Properties"]["Handler"] for function in FUNCTIONS.values()}
+    assert handlers == {f"{folder}.app.handler" for folder in folders}
+
+
+def test_only_prepare_list_carries_the_heavy_packages() -> None:
+    """Whatever imports duckdb or numpy is behind PrepareList, which has the layer."""
+    assert {name for name, f in FUNCTIONS.items() if f["Properties"].get("Layers")} == {"PrepareListFunction"}
+
+
+def test_functions_run_on_arm_unless_told_otherwise() -> None:
+    """Python 3.13, arm64."""
+    shared = template()["Globals"]["Function"]
+    assert shared["Runtime"] == "python3.13"
+    assert resolved(shared["Architectures"]) == ["arm64"]
+    assert resolved(shared["Architectures"], {"Architecture": "x86_64"}) == ["x86_64"]
+
+
+@pytest.mark.parametrize("table", definitions.resources("AWS::DynamoDB::Table"))
+def test_tables_are_on_demand_recoverable_encrypted_and_kept(table: str) -> None:
+    """And go with the stack only where that is asked for."""
+    resource = template()["Resources"][table]
+    properties = resource["Properties"]
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert properties["SSESpecification"] == {"SSEEnabled": True}
+    assert resolved(resource["DeletionPolicy"]) == resolved(resource["UpdateReplacePolicy"]) == "Retain"
+    assert resolved(resource["DeletionPolicy"], {"DataPolicy": "Delete"}) == "Delete"
+
+
+def test_rows_expire_and_suppressions_never_do() -> None:
+    """TTL is on what has an expires_at."""
+    with_ttl = {
+        name
+        for name, table in definitions.resources("AWS::DynamoDB::Table").items()
+        if table["Properties"].get("TimeToLiveSpecification") == {"AttributeName": "expires_at", "Enabled": True}
+    }
+    assert with_ttl == {"CampaignsTable", "TasksTable"}
+
+
+def test_the_bucket_is_private_versioned_and_encrypted() -> None:
+    """A running launch pins the version of its list, so versions are kept for a while."""
+    properties = template()["Resources"]["Bucket"]["Properties"]
+    assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+    assert properties["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert properties["BucketEncryption"]
+
+
+@pytest.mark.parametrize("queue", definitions.resources("AWS::SQS::Queue"))
+def test_queues_are_encrypted_and_keep_their_messages(queue: str) -> None:
+    """14 days: SQS's most."""
+    properties = template()["Resources"][queue]["Properties"]
+    assert properties["SqsManagedSseEnabled"] is True
+    assert properties["MessageRetentionPeriod"] == 14 * 86400
+
+
+def test_a_message_stays_hidden_long_enough_for_its_sender() -> None:
+    """Six times the function's time limit, as Lambda asks for."""
+    sender = FUNCTIONS["SendBatchFunction"]["Properties"]
+    assert template()["Resources"]["SendQueue"]["Properties"]["VisibilityTimeout"] >= 6 * sender["Timeout"]
+    event = sender["Events"]["DueMessages"]["Properties"]
+    assert event["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert event["BatchSize"] == 10
+
+
+def test_every_dead_letter_queue_has_an_alarm() -> None:
+    """What lies there needs a person."""
+    watched = {
+        alarm["Properties"]["Dimensions"][0]["Value"]["Fn::GetAtt"][0]
+        for alarm in definitions.resources("AWS::CloudWatch::Alarm").values()
+    }
+    assert watched == {name for name in definitions.resources("AWS::SQS::Queue") if "DeadLetter" in name}
+
+
+def test_every_log_group_expires() -> None:
+    """And every function, machine, API and stream writes into one of them."""
+    groups = definitions.resources("AWS::Logs::LogGroup")
+    assert {str(group["Properties"]["RetentionInDays"]) for group in groups.values()} == {
+        str({"Ref": "LogRetentionDays"})
+    }
+    for function in FUNCTIONS.values():
+        assert function["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] in groups
+    assert len({group["Properties"]["LogGroupName"]["Fn::Sub"] for group in groups.values()}) == len(groups)
+
+
+@pytest.mark.parametrize("machine", definitions.resources("AWS::Serverless::StateMachine"))
+def test_a_machine_logs_errors_and_no_addresses(machine: str) -> None:
+    """Its execution data hold addresses."""
+    properties = template()["Resources"][machine]["Properties"]
+    assert properties["Logging"]["IncludeExecutionData"] is False
+    assert properties["Logging"]["Level"] == "ERROR"
+    assert properties["Tracing"] == {"Enabled": True}
+
+
+def test_names_that_roles_are_built_from_are_fixed() -> None:
+    """A role names the launch's executions before the machine exists; this is what keeps the two together."""
+    machine = template()["Resources"]["LaunchCampaignStateMachine"]["Properties"]["Name"]
+    assert resolved(machine, {"BusinessUnit": "shop"}) == "carillon-shop-launch-campaign"
+    label = next(
+        state["Label"]
+        for m in definitions.state_machines()
+        if m.name == "launch_campaign"
+        for name, state, _ in definitions.states(m.definition)
+        if name == "FanOut"
+    )
+    text = (ROOT / "template.yaml").read_text()
+    assert f"mapRun:carillon-${{BusinessUnit}}-launch-campaign/{label}:*" in text
+    assert f"execution:carillon-${{BusinessUnit}}-launch-campaign/{label}:*" in text
+
+
+def test_the_archive_is_gzipped_by_day_and_errors_lie_outside() -> None:
+    """The table's location holds events and nothing else; an expression in Prefix asks for an error prefix with the
+    error's type (contract sheet, section 4)."""
+    destination = template()["Resources"]["EventStream"]["Properties"]["ExtendedS3DestinationConfiguration"]
+    assert destination["CompressionFormat"] == "GZIP"
+    assert destination["Prefix"] == "events/day=!{timestamp:yyyy-MM-dd}/"
+    assert "!{firehose:error-output-type}" in destination["ErrorOutputPrefix"]
+    assert not destination["ErrorOutputPrefix"].startswith("events/")
+
+
+def test_every_event_of_ses_goes_to_the_archive() -> None:
+    """All ten types that a configuration set knows."""
+    destination = template()["Resources"]["EventDestination"]["Properties"]["EventDestination"]
+    assert len(set(destination["MatchingEventTypes"])) == 10
+
+
+def test_a_launchs_end_is_heard_of() -> None:
+    """The rule sees this machine's executions that did not succeed, and keeps trying for a day."""
+    rule = FUNCTIONS["RecordLaunchEndFunction"]["Properties"]["Events"]["LaunchEnded"]["Properties"]
+    assert rule["Pattern"] == {
+        "source": ["aws.states"],
+        "detail-type": ["Step Functions Execution Status Change"],
+        "detail": {
+            "status": ["FAILED", "TIMED_OUT", "ABORTED"],
+            "stateMachineArn": [{"Ref": "LaunchCampaignStateMachine"}],
+        },
+    }
+    assert rule["RetryPolicy"]["MaximumEventAgeInSeconds"] == 86400
+    assert rule["DeadLetterConfig"]
+
+
+def test_no_registry_and_no_machine_is_named() -> None:
+    """Neither a host that packages come from, nor a path of somebody's computer."""
+    files = [
+        *ROOT.glob("*.yaml"),
+        *ROOT.glob("*.toml"),
+        *ROOT.glob("statemachines/*"),
+        *ROOT.glob("functions/requirements*"),
+        *ROOT.glob("layers/*/requirements*"),
+        *ROOT.glob("requirements*"),
+        *ROOT.glob("tools/*.json"),
+        *ROOT.glob("events/**/*.json"),
+    ]
+    told = re.compile(r"index-url|registry\.|pypi\.|/home/|/root/|/tmp/|/work/|127\.0\.0\.1|localhost|resolved\"")
+    assert {path.name: told.findall(path.read_text()) for path in files if told.search(path.read_text())} == {}
+
+
+def test_handlers_say_what_they_read() -> None:
+    """A handler without Settings would read its environment in some other way."""
+    for path in (ROOT / "functions").glob("*/app.py"):
+        classes: list[Any] = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+        assert "Settings" in {node.name for node in classes}, path
