@@ -186,6 +186,7 @@ class Cloud:
             self._loop.call_soon_threadsafe(finished.set)
             self._thread.join(timeout=20)
         private("app")._reset_all_state()
+        seams.take_away_facades()
         self._environment.restore()
         _started.release()
 

@@ -90,6 +90,11 @@ class Facade:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, context.run, self._serve, operation, params)
 
+    def close(self) -> Any:
+        """End the threads; the module that takes its place again."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return self._original
+
     def reset(self) -> None:
         """Reset our service and the module behind it."""
         self._service.reset()
@@ -142,6 +147,14 @@ def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:
             raise RuntimeError(f"MiniStack {EXPECTED_VERSION} had ministack.{module}.{name}; this one has not")
         _originals[module, name] = getattr(owner, attribute)
     setattr(owner, attribute, make(_originals[module, name]))
+
+
+def take_away_facades() -> None:
+    """Put MiniStack's modules back in their places."""
+    modules = private("app")._loaded_modules
+    for name, module in list(modules.items()):
+        if isinstance(module, Facade):
+            modules[name] = module.close()
 
 
 def put_in_front(module: str, service: Service, owned: frozenset[str] | None = None) -> None:

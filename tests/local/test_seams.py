@@ -180,6 +180,27 @@ def test_the_control_path_wants_its_token(cloud: Cloud) -> None:
     assert refusal(request)[0] == 404
 
 
+def test_faults_are_switched_over_the_control_path(cloud: Cloud) -> None:
+    """For tests that drive a cloud in another process; what cannot be is refused."""
+
+    def switch(path: str, document: Any) -> urllib.request.Request:
+        return urllib.request.Request(
+            f"{cloud.endpoint}/_carillon/{path}",
+            data=json.dumps(document).encode(),
+            headers={"x-carillon-token": cloud.token},
+        )
+
+    group, scheduler = name_of("group"), cloud.client("scheduler")
+    fault = {"code": "ThrottlingException", "operation": "CreateScheduleGroup", "name": group, "times": 1}
+    urllib.request.urlopen(switch("scheduler/faults", {"faults": [fault]})).close()
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        scheduler.create_schedule_group(Name=group)
+    scheduler.create_schedule_group(Name=group)
+    assert refusal(switch("scheduler/faults", {"faults": [{"colour": "red"}]}))[0] == 400
+    assert refusal(switch("clock/advance", {"seconds": -1}))[0] == 400
+    urllib.request.urlopen(switch("scheduler/faults", {"faults": []})).close()
+
+
 # Scheduler over HTTP
 
 
