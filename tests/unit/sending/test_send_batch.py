@@ -148,3 +148,19 @@ def test_no_address_reaches_the_log(stack, monkeypatch):
     assert {line.get("campaign") for line in lines} == {"advent", None}
     assert {line.get("error") for line in lines} == {"InternalFailure", None}
     assert "person" not in log.getvalue().lower()
+
+
+def test_every_claim_has_a_token_of_its_own(stack):
+    """Also within one invocation: a token used twice would make a duplicate look like our own lost reply."""
+    call(stack, [examples.message(n).model_dump_json() for n in range(5)])
+    call(stack, [examples.message(n).model_dump_json() for n in range(5, 10)])
+    assert len({row["claim"]["token"] for row in rows(stack)}) == 10
+
+
+def test_a_message_delivered_again_after_an_unknown_outcome_sends_nothing(stack):
+    """The second invocation finds the row Running, not its own."""
+    stack.ses.script.append((500, "InternalFailure", "…"))
+    body = examples.message(0).model_dump_json()
+    for _ in range(3):
+        assert call(stack, [body, body]) == {"batchItemFailures": []}
+    assert len(stack.ses.requests) == 1
