@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from carillon import environment
+from tests.stack.handlers import handler_module
 from tools import definitions
 from tools.definitions import ROOT, resolved, template
 
@@ -17,23 +19,11 @@ FUNCTIONS = definitions.resources("AWS::Serverless::Function")
 SET_BY_LAMBDA = {"aws_lambda_function_memory_size"}
 
 
-def settings(function: str) -> type[environment.Environment]:
-    """The model of a function's environment, from its handler module."""
-    folder = FUNCTIONS[function]["Properties"]["Handler"].split(".")[0]
-    spec = importlib.util.spec_from_file_location(f"{folder}_app", ROOT / "functions" / folder / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: type[environment.Environment] = module.Settings
-    return found
-
-
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_is_told_what_it_asks_for_and_no_more(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every variable of its Settings is in the template, and none that nobody reads."""
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "carillon")
-    model = settings(function)
+    model = handler_module(FUNCTIONS[function]["Properties"]["Handler"].split(".")[0]).Settings
     given = set(FUNCTIONS[function]["Properties"]["Environment"]["Variables"])
     asked = {name.upper() for name in model.model_fields if name not in SET_BY_LAMBDA}
     assert given == asked
@@ -52,11 +42,31 @@ def test_only_prepare_list_carries_the_heavy_packages() -> None:
 
 
 def test_functions_run_on_arm_unless_told_otherwise() -> None:
-    """Python 3.13, arm64."""
+    """Python 3.13, arm64; but PrepareList, which runs on what its layer is built for."""
     shared = template()["Globals"]["Function"]
     assert shared["Runtime"] == "python3.13"
     assert resolved(shared["Architectures"]) == ["arm64"]
     assert resolved(shared["Architectures"], {"Architecture": "x86_64"}) == ["x86_64"]
+    layer = template()["Resources"]["ListLayer"]
+    built_for = [layer["Metadata"]["BuildArchitecture"]]
+    own = {n: f["Properties"]["Architectures"] for n, f in FUNCTIONS.items() if "Architectures" in f["Properties"]}
+    assert own == {"PrepareListFunction": built_for}
+    assert layer["Properties"]["CompatibleArchitectures"] == built_for
+
+
+def test_only_prepare_list_imports_what_is_in_the_layer() -> None:
+    """Every other function would fail at its first import on Lambda."""
+    in_layer = [line.replace("-", "_") for line in (ROOT / "layers/list/requirements.in").read_text().split()]
+    others = [f["Properties"]["Handler"] for name, f in FUNCTIONS.items() if name != "PrepareListFunction"]
+    apps = [handler.removesuffix(".handler") for handler in others]
+    program = f"""
+import importlib, sys
+sys.path.insert(0, {str(ROOT / "functions")!r})
+sys.modules.update(dict.fromkeys({in_layer!r}))  # None: an import of it fails
+for app in {apps!r}:
+    importlib.import_module(app)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "POWERTOOLS_SERVICE_NAME": "x"})
 
 
 @pytest.mark.parametrize("table", definitions.resources("AWS::DynamoDB::Table"))
