@@ -288,6 +288,7 @@ def name_resources_in_full() -> None:
 
     replace("core.iam_actions", "extract_resource_arn", make)
     authorise_partiql()
+    authorise_sqs_batches()
 
 
 def scheduler_resource(region: str, account_id: str, operation: str, params: Mapping[str, Any]) -> str:
@@ -326,6 +327,20 @@ def authorise_partiql() -> None:
         return checks
 
     replace("core.iam_actions", "dynamodb_transaction_checks", make)
+
+
+def authorise_sqs_batches() -> None:
+    """SendMessage, DeleteMessage and ChangeMessageVisibility allow their batches too (SQS's API reference,
+    AddPermission); MiniStack asks for actions such as ``sqs:ChangeMessageVisibilityBatch``, which IAM does not have."""
+
+    def make(original: Callable[..., str | None]) -> Callable[..., str | None]:
+        def extract_iam_action(service: str, *request: Any) -> str | None:
+            action = original(service, *request)
+            return action.removesuffix("Batch") if action and service == "sqs" else action
+
+        return extract_iam_action
+
+    replace("core.iam_actions", "extract_iam_action", make)
 
 
 def trust_loopback() -> None:
