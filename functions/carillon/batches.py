@@ -47,16 +47,17 @@ def size_sql(input_json: str, address: str) -> str:
     """An SQL expression: what `schedule_overhead` left out, at most.
 
     The data are JSON in a message that is a string in a call that is a string in the result: a quote or backslash
-    becomes four characters, anything beyond printable ASCII and ``<`` at most twelve.
+    becomes four characters, ``<`` and DEL seven at most. A character beyond ASCII of two bytes becomes six at most, one of three
+    nine, one of four twelve. Control characters are escapes in JSON text already.
     """
 
     def count(character: str) -> str:
         return f"(length({input_json}) - length(replace({input_json}, {text(character)}, '')))"
 
-    # Control characters are escapes in JSON text already, and a character beyond ASCII has at least one byte more.
-    beyond = f"(strlen({input_json}) - length({input_json}))"
+    rare = f"({count('<')} + {count(chr(127))})"
+    more_bytes = f"(strlen({input_json}) - length({input_json}))"
     quotes = f"({count(chr(34))} + {count(chr(92))})"
-    return f"(length({address}) + length({input_json}) + 3 * {quotes} + 11 * ({beyond} + {count('<')}))"
+    return f"(length({address}) + length({input_json}) + 3 * {quotes} + 6 * {rare} + 5 * {more_bytes})"
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,14 @@ def test_no_batch_makes_a_result_of_more_than_200_kb(
     assert max(map(result_bytes, found)) <= LARGEST
 
 
+@pytest.mark.parametrize("character", ["a", "<", '"', "\\", "\x01", "\x7f", "é", "\u2028", "中", "\ufffe", "🙂"])
+def test_the_costliest_character_of_all_is_counted_in_full(character: str, tmp_path: Path) -> None:
+    """A list of nothing but one character that is escaped at every level."""
+    found = cut([(f"p{n}@example.com", "n" + character * 3_000) for n in range(60)], tmp_path / "work")
+    assert sum(map(len, found)) == 60
+    assert max(map(result_bytes, found)) <= LARGEST
+
+
 def test_batches_are_as_long_as_the_result_allows(tmp_path: Path) -> None:
     """Plain data fill most of what a state takes: fewer batches, fewer transitions to pay for."""
     found = cut([(f"p{n}@example.com", f"note {n}") for n in range(2_000)], tmp_path / "work")

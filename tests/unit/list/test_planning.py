@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon import curve, planning, rules, zones
-from carillon.curve import Curve
+from carillon.curve import Curve, Stretch
 from carillon.errors import PlanRefused
 from carillon.planning import Limits, plan
 from carillon.shapes import At, CampaignPace, LocalTime, Window
@@ -262,6 +262,47 @@ def test_capacity_and_moment_are_each_others_inverse(pace: CampaignPace, start: 
     assert (back >= moments).all()
     assert (c.capacity(back) <= reached).all()
     assert (c.capacity(back + 1) > reached)[back + 1 < c.end].all()
+
+
+@given(
+    days=st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=3),
+            st.integers(1, 40),
+            st.integers(1, 7),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+@settings(deadline=None, max_examples=200)
+def test_capacity_and_moment_are_what_counting_second_by_second_gives(
+    days: list[tuple[list[tuple[int, int]], int, int]],
+) -> None:
+    """Each day begins anew; C counts what is before a second; a capacity lies in the last open second that C allows."""
+    stretches: list[Stretch] = []
+    counted: list[int] = []
+    open_seconds: list[int] = []
+    clock, base = 100, 0
+    for pairs, number, per in days:
+        number, offset = number + per, 0  # at least one unit a second, as a real curve has
+        for gap, length in pairs:
+            counted += [base + number * offset // per] * gap
+            clock += gap
+            stretches.append(Stretch(clock, clock + length, offset, number, per))
+            for second in range(length):
+                open_seconds.append(clock + second)
+                counted.append(base + number * (offset + second) // per)
+            clock, offset = clock + length, offset + length
+        base += number * offset // per
+    c = Curve(stretches)
+    assert (c.end, c.total) == (clock, base)
+    seconds = np.arange(100, clock, dtype=np.int64)
+    assert c.capacity(seconds).tolist() == counted
+    capacities = np.arange(base, dtype=np.int64)
+    assert c.moment(capacities).tolist() == [
+        max(s for s in open_seconds if counted[s - 100] <= capacity) for capacity in range(base)
+    ]
 
 
 def test_a_target_that_is_past_takes_the_next_day_at_the_same_wall_time() -> None:

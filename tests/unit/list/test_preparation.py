@@ -322,6 +322,23 @@ def test_a_cancel_while_the_list_is_read_leaves_nothing_behind(world: World) -> 
     assert untouched(world)
 
 
+def test_a_cancel_while_batches_are_written_is_not_overruled(world: World) -> None:
+    """What was written stays unread: the record says cancelling, and nobody is enrolled."""
+    ready(world)
+    put = world.objects.put
+
+    def put_and_cancel(key: str, content: bytes, content_type: str) -> str:
+        if key == keys.manifest("advent", 1):
+            world.campaigns.transition("advent", CampaignState.ENQUEUED, 1, CampaignState.CANCELLING, now=NOW)
+        return put(key, content, content_type)
+
+    world.objects.put = put_and_cancel  # type: ignore[method-assign]
+    with pytest.raises(CampaignStateConflict):
+        world.prepare()
+    campaign = world.campaigns.get("advent")
+    assert (campaign.state, campaign.summary, campaign.enrolled) == (CampaignState.CANCELLING, None, 0)
+
+
 def test_preparing_again_answers_the_same_and_changes_nothing(world: World) -> None:
     """A lost reply makes the machine ask twice."""
     ready(world)
