@@ -18,7 +18,7 @@ from local.caller import RoleCaller, client_of
 from local.clock import ENVIRONMENT_VARIABLE, Clock
 from local.firehose import Firehose
 from local.identity import Iam, operator_keys
-from local.ministack import private
+from local.ministack import ACCOUNT_ID, HOST, REGION, private
 from local.scheduler import Scheduler
 from local.scheduler.faults import Fault
 from local.scheduler.stack import schedule_groups, schedules
@@ -27,9 +27,6 @@ from local.ses.settings import SesSettings
 from local.stepfunctions import seams as states_seams
 from local.stepfunctions.service import StepFunctions
 
-ACCOUNT_ID = "000000000000"
-REGION = "eu-central-1"
-HOST = "127.0.0.1"
 CONTROL_PATH = "/_carillon/"
 
 _started = threading.Lock()
@@ -66,14 +63,7 @@ class Cloud:
         self._thread = threading.Thread(target=self._serve, name="carillon-cloud", daemon=True)
         self._environment = _Environment(
             {
-                "AUTH": "true",
-                "BIND_HOST": HOST,
                 "GATEWAY_PORT": str(self.port),
-                "IOT_MTLS_ENABLED": "0",
-                "SFTP_ENABLED": "0",
-                "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
-                "MINISTACK_ACCOUNT_ID": ACCOUNT_ID,
-                "MINISTACK_REGION": REGION,
                 ENVIRONMENT_VARIABLE: str(self.directory / "clock"),
             }
         )
@@ -165,7 +155,8 @@ class Cloud:
             "Resources": event["resources"],
             "Time": event["time"],
         }
-        private("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
+        with private("core.responses").request_scope(ACCOUNT_ID, REGION):
+            private("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
 
     def reset(self) -> None:
         """An empty account again, with the same operator."""
@@ -286,7 +277,7 @@ def _states_resource(operation: str, params: Mapping[str, Any]) -> str:
 
 
 class _Environment:
-    """MiniStack reads its settings from the environment of its process, and functions inherit it."""
+    """Functions inherit the environment of MiniStack's process."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._before = {name: os.environ.get(name) for name in settings}

@@ -121,13 +121,15 @@ _originals: dict[tuple[str, str], Any] = {}
 
 
 def check_version() -> None:
-    """Every seam is of one version of MiniStack.
+    """Every seam is of one version of MiniStack, imported with the local cloud's settings.
 
     Raises:
-        RuntimeError: another one is installed.
+        RuntimeError: another one is installed, or it has been imported by someone else.
     """
     if (installed := importlib.metadata.version("ministack")) != EXPECTED_VERSION:
         raise RuntimeError(f"the local cloud needs ministack {EXPECTED_VERSION}, this is {installed}")
+    if not private("app").AUTH:
+        raise RuntimeError("MiniStack was imported without local.ministack: it would let everyone do everything")
 
 
 def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:

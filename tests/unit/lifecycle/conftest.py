@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from ministack.services import dynamodb as tables
 
 from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
@@ -23,11 +22,16 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.items import to_item
 from carillon.shapes import Campaign, CampaignSpec, Task
 from carillon.transitions import CampaignState, TaskStatus
+from local.ministack import private
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+tables = private("services.dynamodb")
+
 NOW = datetime(2026, 11, 29, 8, 0, tzinfo=UTC)
+# Not the account of a local cloud that other tests of this process may use.
+ACCOUNT_ID = "111111111111"
 
 CONTEXT: Any = SimpleNamespace(
     function_name="function",
@@ -98,9 +102,10 @@ class _Raw:
 def _answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
     headers = {name.lower(): v.decode() if isinstance(v, bytes) else v for name, v in request.headers.items()}
     body = request.body or b""
-    status, answered, content = asyncio.run(
-        tables.handle_request("POST", "/", headers, body.encode() if isinstance(body, str) else body, {})
-    )
+    with private("core.responses").request_scope(ACCOUNT_ID, "eu-central-1"):
+        status, answered, content = asyncio.run(
+            tables.handle_request("POST", "/", headers, body.encode() if isinstance(body, str) else body, {})
+        )
     return AWSResponse(request.url, status, answered, _Raw(content))  # type: ignore[arg-type]
 
 
@@ -115,8 +120,9 @@ def _client() -> DynamoDBClient:
 
 def empty_tables() -> DynamoDBClient:
     """Empty tables Campaigns and Tasks, keyed and indexed as in template.yaml."""
-    tables.reset()
     client = _client()
+    for name in client.list_tables()["TableNames"]:
+        client.delete_table(TableName=name)
     client.create_table(
         TableName="Campaigns",
         BillingMode="PAY_PER_REQUEST",
