@@ -47,8 +47,8 @@ def size_sql(input_json: str, address: str) -> str:
     """An SQL expression: what `schedule_overhead` left out, at most.
 
     The data are JSON in a message that is a string in a call that is a string in the result: a quote or backslash
-    becomes four characters, ``<`` and DEL seven at most. A character beyond ASCII of two bytes becomes six at most, one of three
-    nine, one of four twelve. Control characters are escapes in JSON text already.
+    becomes four characters, ``<`` seven and DEL six. A character beyond ASCII becomes at most six if it has two
+    bytes, nine if three, twelve if four. Control characters are escapes in JSON text already.
     """
 
     def count(character: str) -> str:

@@ -165,6 +165,23 @@ def test_without_zones_a_local_time_needs_a_fallback(tmp_path: Path) -> None:
         RecipientList(path, ListSpec(), tmp_path, zones_matter=True)
 
 
+def test_without_zones_everybody_has_the_fallback(written: Any, tmp_path: Path) -> None:
+    """One zone for all is what the campaign says, and no reason for a warning."""
+    recipients = written("email\na@example.com\nb@example.com\n", fallback_timezone="Asia/Tokyo")
+    assert [zone for _, _, zone in accepted(recipients, tmp_path / "work")] == ["Asia/Tokyo"] * 2
+    assert recipients.warnings() == {}
+
+
+def test_a_list_may_have_columns_called_like_the_reject_files_own(written: Any, tmp_path: Path) -> None:
+    """Ours come first, the list's follow in its order."""
+    recipients = written("line,reason,email,surplus cells\n7,because,nobody,x\n")
+    recipients.write_rejects(tmp_path / "work" / "rejects.csv")
+    header, row = csv.reader((tmp_path / "work" / "rejects.csv").read_text().splitlines())
+    assert row == ["2", "invalid_address", "7", "because", "nobody", "x", ""]
+    assert header[:2] == ["line", "reason"]
+    assert len(header) == 7
+
+
 def test_a_record_with_broken_quotes_takes_nobody_with_it(written: Any, tmp_path: Path) -> None:
     """It is rejected by itself, in the words of the file, and reading goes on with the next line."""
     recipients = written('email,name\na@example.com,"A" B\nb@example.com,B\n"c@example.com,C\nd@example.com,D\n')
