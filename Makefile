@@ -36,6 +36,9 @@ unit: setup
 local: setup ## Tests against the one-machine cloud
 	$(PY) -m pytest tests/local -n 2 --dist loadfile
 
+bench: setup ## Speed: each prints its figures as ratios or beside a bare loop
+	for each in bench/bench_*.py; do echo "== $$each"; $(PY) $$each || exit 1; done
+
 COMPILE := uv pip compile --quiet --upgrade --generate-hashes --no-header --python-version 3.13
 
 lock: setup ## Resolve the .in files anew; what runs in Lambda is what the tests ran with
