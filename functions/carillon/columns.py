@@ -38,24 +38,28 @@ class Column:
     """The header as written, without invisible ends; made unique, and never empty."""
     name: str
     """Lower-case ASCII letters, digits and ``_``, unique: for Parquet and Glue."""
-    placeholder: str
-    """What templates call it: the label where that is an identifier, else the name."""
+    placeholders: tuple[str, ...]
+    """What templates may call it: its header where that is an identifier, and its name."""
 
 
 def columns(header: Sequence[str]) -> tuple[Column, ...]:
     """The columns that ``header`` (cells as they are) means."""
     labels: list[str] = []
     names: list[str] = []
-    placeholders: list[str] = []
+    # A header means its own column before it is another one's name: beside "Name", {{ name }} is "name".
+    called: dict[str, int] = {}
     for index, cell in enumerate(header):
         written = " ".join(addresses.clean(cell).split())
-        label = _unique(written or f"column {index + 1}", labels, " ({})")
-        name = _unique(_safe(written) or f"column_{index + 1}", names, "_{}")
-        placeholder = label if label.isidentifier() and label.lower() not in _RESERVED else name
-        labels.append(label)
-        names.append(name)
-        placeholders.append(placeholder if placeholder not in placeholders else name)
-    return tuple(Column(index, *each) for index, each in enumerate(zip(labels, names, placeholders, strict=True)))
+        labels.append(_unique(written or f"column {index + 1}", labels, " ({})"))
+        names.append(_unique(_safe(written) or f"column_{index + 1}", names, "_{}"))
+        if written.isidentifier() and written.lower() not in _RESERVED:
+            called.setdefault(written, index)
+    for index, name in enumerate(names):
+        called.setdefault(name, index)
+    return tuple(
+        Column(index, label, name, tuple(word for word, meant in called.items() if meant == index))
+        for index, (label, name) in enumerate(zip(labels, names, strict=True))
+    )
 
 
 def _safe(written: str) -> str:

@@ -187,7 +187,7 @@ class RecipientList:
             return
         renderer = Renderer(prepared)
         some_empty = " OR ".join(self._blank(name) for name in prepared.placeholders)
-        wanted = ", ".join(f"c{self._by_placeholder(name).index}" for name in prepared.placeholders)
+        wanted = ", ".join(self._cell(name) for name in prepared.placeholders)
         query = f"SELECT line, {wanted} FROM accepted JOIN records USING (line) WHERE {some_empty} ORDER BY line"
         lacking = [
             line
@@ -197,10 +197,10 @@ class RecipientList:
         self.refuse(lacking, "missing_value")
 
     def _blank(self, placeholder: str) -> str:
-        return f"({blank(f'c{self._by_placeholder(placeholder).index}')})"
+        return f"({blank(self._cell(placeholder))})"
 
-    def _by_placeholder(self, name: str) -> Column:
-        return next(c for c in self.columns if c.placeholder == name)
+    def _cell(self, placeholder: str) -> str:
+        return next(f"c{c.index}" for c in self.columns if placeholder in c.placeholders)
 
     def hashes(self) -> Iterator[list[tuple[int, str]]]:
         """Pages of ``(line, address hash)`` of the accepted, in the list's order."""
@@ -245,7 +245,7 @@ class RecipientList:
 
     def refuse_without_time(self, time_column: Column) -> None:
         """Refuse whoever's cell in ``time_column`` is empty (``missing_value``) or no HH:MM (``invalid_time``)."""
-        self._refuse_where(self._blank(time_column.placeholder), "missing_value")
+        self._refuse_where(f"({blank(f'c{time_column.index}')})", "missing_value")
         self._refuse_where(f"NOT regexp_full_match({self._wall(time_column)}, {text(rules.WALL)})", "invalid_time")
 
     @staticmethod
@@ -253,14 +253,14 @@ class RecipientList:
         return trimmed(f"c{time_column.index}")
 
     def _data(self, prepared: Prepared) -> str:
-        columns_of = {name: f"c{self._by_placeholder(name).index}" for name in prepared.placeholders}
+        columns_of = {name: self._cell(name) for name in prepared.placeholders}
         return data_sql(columns_of)
 
     def refuse_oversized(self, prepared: Prepared, overhead: int) -> None:
         """Refuse (``value_too_long``) whoever's values do not fit into one schedule."""
         if not prepared.placeholders:
             return
-        cells = " + ".join(f"coalesce(strlen(c{self._by_placeholder(n).index}), 0)" for n in prepared.placeholders)
+        cells = " + ".join(f"coalesce(strlen({self._cell(n)}), 0)" for n in prepared.placeholders)
         self._refuse_where(
             f"12 * ({cells}) > {LARGEST_SCHEDULE // 2} AND {overhead} + (SELECT {size_sql('input', 'address')} "
             f"FROM (SELECT {self._data(prepared)} AS input)) > {LARGEST_SCHEDULE}",

@@ -199,7 +199,7 @@ class Preparation:
             memory_limit=self.memory_limit,
         )
         for step, prepared in zip(spec.steps, steps, strict=True):
-            check_placeholders(step, prepared, [c.placeholder for c in recipients.columns])
+            check_placeholders(step, prepared, [name for c in recipients.columns for name in c.placeholders])
         times = [_time_column(step.rule, recipients.columns) for step in spec.steps]
         recipients.read()
         overhead = batches.schedule_overhead(campaign_id, request.generation, self.queue_url)

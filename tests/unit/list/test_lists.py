@@ -246,8 +246,9 @@ def test_names_for_reports_are_safe_and_unique() -> None:
         "e_mail", "name", "name_2", "column_4", "c_2nd", "grosse_cm", "column_7", "c_if", "c_carillon_hash",
         "first_name",
     ]  # fmt: skip
-    assert [c.placeholder for c in found] == [
-        "e_mail", "Name", "name_2", "column_4", "c_2nd", "grosse_cm", "Пол", "c_if", "carillon_hash", "first_name",
+    assert [c.placeholders for c in found] == [
+        ("e_mail",), ("Name",), ("name", "name_2"), ("column_4",), ("c_2nd",), ("grosse_cm",), ("Пол", "column_7"),
+        ("c_if",), ("carillon_hash", "c_carillon_hash"), ("first_name",),
     ]  # fmt: skip
     assert len({c.label.lower() for c in found}) == len(found)
 
