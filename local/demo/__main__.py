@@ -27,7 +27,7 @@ SENDER = "The Ringer <ringer@news.example.com>"
 STALLED_SECONDS = 60
 """No task has changed for so long: something is broken, and the demo says so instead of waiting for ever."""
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 class Stalled(Exception):
@@ -77,7 +77,7 @@ class Demo:
                 "steps": [
                     {
                         "template": "newsletter.html",
-                        "subject": '{{ first_name | default("Good morning") }}, the bells of {{ city }}',
+                        "subject": '{{ first_name | default("Good morning") }}, the bells ring for {{ last_name }}',
                         "rule": rule,
                     }
                 ],

@@ -26,7 +26,7 @@ def rung(stage):
         recipients.content,
         {"kind": "local_time", "date": day.isoformat(), "time": "09:00"},
         list={"fallback_timezone": FALLBACK_ZONE},
-        subject="{{ first_name | default('Good morning') }} from {{ city }}",
+        subject="{{ first_name | default('Good morning') }} to {{ last_name }}",
     )
     launched = stage.launch(campaign)
     assert launched["state"] == "dispatching", launched["error"]
