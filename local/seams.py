@@ -260,8 +260,8 @@ def refuse_root_keys() -> None:
 
 
 def name_resources_in_full() -> None:
-    """IAM sees a schedule's ARN with its group, where MiniStack always says ``default``, and the key that a
-    presigned POST writes."""
+    """IAM sees a schedule's ARN with its group, where MiniStack always says ``default``, the key that a presigned
+    POST writes, and the identity that an e-mail is sent from."""
 
     def make(original: Callable[..., str]) -> Callable[..., str]:
         def extract_resource_arn(
@@ -284,6 +284,12 @@ def name_resources_in_full() -> None:
             if service == "s3" and headers.get("content-type", "").startswith("multipart/form-data"):
                 _form_key.set(_form_field(b"x-amz-credential", body).partition("/")[0])
                 return f"arn:aws:s3:::{path.strip('/')}/{_form_field(b'key', body)}"
+            if service == "ses" and path.rstrip("/") == "/v2/email/outbound-emails":
+                try:
+                    sender = contract("sesv2").parse(method, path, headers, body, query_params)[1]["FromEmailAddress"]
+                except (AwsError, KeyError):
+                    return "*"
+                return f"arn:aws:ses:{region}:{account_id}:identity/{sender.rpartition('@')[2].rstrip('> ').lower()}"
             return original(service, method, path, headers, body, query_params, region, account_id)
 
         return extract_resource_arn
