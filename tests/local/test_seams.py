@@ -725,3 +725,22 @@ def test_a_service_calls_only_as_roles_that_trust_it(cloud: Cloud) -> None:
 def test_the_facade_falls_through_to_the_module_behind_it(cloud: Cloud) -> None:
     """Other parts of MiniStack reach for a module's attributes."""
     assert private("app")._loaded_modules["scheduler"]._schedule_arn("g", "n").endswith("schedule/g/n")
+
+
+def test_an_email_is_allowed_by_the_identity_that_it_is_sent_from(cloud: Cloud) -> None:
+    """Service Authorization Reference, SES v2: SendEmail is asked about the identity, over HTTP too."""
+    identity = f"arn:aws:ses:{REGION}:{ACCOUNT_ID}:identity/news.example.com"
+    sender = as_role(cloud, make_role(cloud, "lambda", allow("ses:SendEmail", identity)), "lambda", "sesv2")
+
+    def refusal(address: str) -> str:
+        content = {"Simple": {"Subject": {"Data": "s"}, "Body": {"Text": {"Data": "t"}}}}
+        try:
+            sender.send_email(
+                FromEmailAddress=f"News <{address}>", Destination={"ToAddresses": ["a@example.com"]}, Content=content
+            )
+        except ClientError as refused:
+            return str(refused.response["Error"]["Code"])
+        return ""
+
+    assert refusal("news@News.example.com") != "AccessDeniedException"
+    assert refusal("news@other.example.com") == "AccessDeniedException"
