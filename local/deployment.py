@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +55,8 @@ class DeploymentFailed(Exception):
 class Deployment:
     """A deployed stack and its operator's ways in.
 
-    ``environment`` holds the operator's keys and ``AWS_ENDPOINT_URL`` (`local.cloud.Cloud.operator_environment`); builds are kept
-    in ``directory``.
+    ``environment`` holds the operator's keys and ``AWS_ENDPOINT_URL`` (`local.cloud.Cloud.operator_environment`);
+    builds are kept in ``directory``.
     """
 
     def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
@@ -69,20 +71,27 @@ class Deployment:
         )
 
     def build(self) -> None:
-        """``sam build``; what has not changed is taken from its cache.
+        """``sam build``, unless what was built last is what would be built now.
 
-        One build at a time, in a folder of its own: SAM keeps its dependencies below the working directory, and
-        clears away what another build put there.
+        In a folder of its own, for SAM keeps dependencies below the working directory and clears away what it does
+        not know; and never while another process deploys from there.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        with (self._directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = self._directory / "built"
+        with self._lock(fcntl.LOCK_EX):
+            sources = _fingerprint()
+            if stamp.exists() and stamp.read_text() == sources:
+                return
+            stamp.unlink(missing_ok=True)
             self._sam("build", "--template-file", str(ROOT / "template.yaml"))
+            stamp.write_text(sources)
 
     def deploy(self) -> None:
         """``sam deploy`` what was built."""
+        built = self._directory / ".aws-sam" / "build" / "template.yaml"
         try:
-            self._sam("deploy", "--template-file", str(self._directory / ".aws-sam" / "build" / "template.yaml"))
+            with self._lock(fcntl.LOCK_SH):
+                self._sam("deploy", "--template-file", str(built))
         except DeploymentFailed as failed:
             raise DeploymentFailed(f"{failed}\n{self._refused_resources()}") from None
         stack = self.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"][0]
@@ -139,6 +148,12 @@ class Deployment:
             raise RuntimeError(f"{function_output}: {result}")
         return result
 
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        with (self._directory / "lock").open("w") as lock:
+            fcntl.flock(lock, kind)
+            yield
+
     def _sam(self, verb: str, *arguments: str) -> None:
         environment = {
             **os.environ,
@@ -169,6 +184,18 @@ class Deployment:
             for event in events
             if event["ResourceStatus"].endswith("_FAILED")
         )
+
+
+def _fingerprint() -> str:
+    """A digest of everything that ``sam build`` reads."""
+    digest = hashlib.sha256(sys.version.encode())
+    folders = ("functions", "layers", "statemachines")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts]
+    for path in sorted([*paths, ROOT / "template.yaml", ROOT / "samconfig.toml"]):
+        if path.is_file():
+            digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 class Refused(Exception):
