@@ -52,6 +52,7 @@ def test_functions_run_on_arm_unless_told_otherwise() -> None:
     own = {n: f["Properties"]["Architectures"] for n, f in FUNCTIONS.items() if "Architectures" in f["Properties"]}
     assert own == {"PrepareListFunction": built_for}
     assert layer["Properties"]["CompatibleArchitectures"] == built_for
+    assert resolved(built_for) == ["x86_64"]
 
 
 def test_only_prepare_list_imports_what_is_in_the_layer() -> None:
