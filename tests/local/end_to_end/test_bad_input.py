@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from requests import HTTPError
 
 from local.deployment import Refused
 from tests.local.end_to_end.stage import csv, people
@@ -11,10 +12,10 @@ from tests.local.end_to_end.stage import csv, people
 @pytest.mark.parametrize(
     ("content", "spec", "code", "says"),
     [
-        (b"", {}, "ListRejected", "empty"),
-        (b"email,first_name\n", {}, "ListRejected", "no record"),
+        (b"\n", {}, "ListRejected", "empty"),
+        (b"email,first_name\n", {}, "ListRejected", "no_records"),
         (b"name,city\nAda,London\n", {}, "ListRejected", "address"),
-        (b"email\nnobody\nnowhere\n", {}, "ListRejected", "invalid_address"),
+        (b"email,first_name\nnobody,A\nnowhere,B\n", {}, "ListRejected", "invalid_address"),
         (csv(people(2, "ph")), {"html": b"<p>Hi {{ nickname }}</p>"}, "TemplateRejected", "nickname"),
         (csv(people(2, "tp")), {"html": b"<p>Hi {{ first_name </p>"}, "TemplateRejected", "letter.html"),
         (csv(people(2, "id")), {"from": "x@unverified.invalid"}, "IdentityNotVerified", "unverified.invalid"),
@@ -33,6 +34,12 @@ def test_a_broken_preparation_fails_the_campaign_with_its_reason(stage, content,
     groups = scheduler.list_schedule_groups(NamePrefix=f"campaign-{campaign}")["ScheduleGroups"]
     assert not groups
     assert not stage.mails(campaign)
+
+
+def test_an_empty_upload_is_refused_by_its_link(stage):
+    """S3 itself refuses a file of no bytes, so that nothing can be launched with it."""
+    with pytest.raises(HTTPError, match="400"):
+        stage.create(b"")
 
 
 def test_a_launch_without_a_list_is_refused_at_once(stage):
