@@ -147,6 +147,8 @@ class Preparation:
     rows: Rows
     now: Callable[[], float]
     """Epoch seconds."""
+    sending_domain: str
+    """The one domain that this stack may send for, subdomains included."""
     queue_url: str
     cap_zone: str
     """Whose midnight ends the cap's day."""
@@ -300,16 +302,25 @@ class Preparation:
         if address is None:
             raise IdentityNotVerified("from holds no e-mail address: write it as Name <name@example.com>")
         domain = address.rpartition("@")[2].lower()
-        labels = domain.split(".")
-        parents = [".".join(labels[n:]) for n in range(len(labels) - 1)]
-        known = {identity: self.identities.verified(identity) for identity in (address, *parents)}
-        if not any(known.values()):
-            waiting = [identity for identity in parents if known[identity] is False]
-            cause = f"the verification of {waiting[0]} is not complete" if waiting else f"{domain} is not registered"
+        if domain != self.sending_domain and not domain.endswith(f".{self.sending_domain}"):
             raise IdentityNotVerified(
-                f"SES does not let this account send from {domain}: {cause}. Create the identity in SES, in this "
-                "Region, and publish its DKIM records"
+                f"from is an address of {domain}, and this stack may send for {self.sending_domain} alone: take an "
+                f"address of that domain, or the stack that sends for {domain}"
             )
+        labels = domain.split(".")
+        waiting = None
+        # The likeliest first: SES answers one such question a second.
+        for identity in (*(".".join(labels[n:]) for n in range(len(labels) - 1)), address):
+            verified = self.identities.verified(identity)
+            if verified:
+                return
+            if verified is False and identity != address:
+                waiting = waiting or identity
+        cause = f"the verification of {waiting} is not complete" if waiting else f"{domain} is not registered"
+        raise IdentityNotVerified(
+            f"SES does not let this account send from {domain}: {cause}. Create the identity in SES, in this "
+            "Region, and publish its DKIM records"
+        )
 
     def _typeset(self, campaign: Campaign) -> list[Prepared]:
         prepared = []

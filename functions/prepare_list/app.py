@@ -26,6 +26,7 @@ class Settings(Environment):
     suppressions_table: str
     bucket: str
     send_queue_url: str
+    sending_domain: str
     stack_timezone: str = "UTC"
     create_schedule_rate: int = 250
     """The account's quota of CreateSchedule a second: 250 is the least that any Region has (AWS_CONTRACTS 1)."""
@@ -44,6 +45,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         pace=PaceTable(aws.dynamodb(), settings.settings_table, zones.get(settings.stack_timezone), clock.now),
         rows=CampaignRows(settings.tasks_table),
         now=clock.epoch,
+        sending_domain=settings.sending_domain.lower(),
         queue_url=settings.send_queue_url,
         cap_zone=settings.stack_timezone,
         creations_per_second=settings.create_schedule_rate,

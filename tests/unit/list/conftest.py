@@ -77,9 +77,11 @@ class KnownIdentities:
     def __init__(self) -> None:
         self.known: dict[str, bool] = {"example.com": True}
         self.quota = -1
+        self.asked: list[str] = []
 
     def verified(self, identity: str) -> bool | None:
         """As SES says it."""
+        self.asked.append(identity)
         return self.known.get(identity)
 
     def max_24_hour_send(self) -> int:
@@ -120,6 +122,7 @@ class World:
 
     campaign_id: str = "advent"
     identities: KnownIdentities = field(default_factory=KnownIdentities)
+    sending_domain: str = "example.com"
     rows: SettledRows = field(default_factory=SettledRows)
     now: datetime = NOW
 
@@ -176,6 +179,7 @@ class World:
             pace=self.pace,
             rows=self.rows,
             now=lambda: self.now.timestamp(),
+            sending_domain=self.sending_domain,
             queue_url=QUEUE,
             cap_zone="UTC",
             creations_per_second=250,

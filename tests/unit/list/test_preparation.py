@@ -246,7 +246,7 @@ def test_a_template_that_was_not_uploaded_or_is_no_text_is_refused(world: World)
 def test_an_identity_that_ses_does_not_know_is_refused(world: World, known: dict[str, bool], cause: str) -> None:
     """SES would refuse every single e-mail: it is said before anything is planned, with what to do."""
     ready(world, **{"from": "Shop <news@mail.shop.example>"})
-    world.identities.known = known
+    world.identities.known, world.sending_domain = known, "shop.example"
     with pytest.raises(IdentityNotVerified) as refusal:
         world.prepare()
     assert cause in str(refusal.value)
@@ -258,8 +258,24 @@ def test_an_identity_that_ses_does_not_know_is_refused(world: World, known: dict
 def test_an_address_its_domain_or_a_parent_of_it_may_be_what_is_verified(world: World, identity: str) -> None:
     """As SES has it: a verified domain covers its subdomains and their addresses."""
     ready(world, **{"from": "Shop <news@mail.shop.example>"})
-    world.identities.known = {identity: True}
+    world.identities.known, world.sending_domain = {identity: True}, "shop.example"
     assert world.prepare().count == 6
+
+
+def test_an_address_of_another_domain_than_the_stack_s_is_refused(world: World) -> None:
+    """One stack sends for one domain: its role may send for no other, even if SES knows it."""
+    ready(world, **{"from": "Shop <news@shop.example>"})
+    world.identities.known, world.sending_domain = {"shop.example": True}, "example.com"
+    with pytest.raises(IdentityNotVerified, match="for example.com alone"):
+        world.prepare()
+    assert untouched(world)
+
+
+def test_the_identity_is_asked_for_with_one_call_where_the_domain_is_verified(world: World) -> None:
+    """SES answers one such question a second, so the likeliest comes first."""
+    ready(world)
+    world.prepare()
+    assert world.identities.asked == ["example.com"]
 
 
 def test_a_sender_without_an_address_is_refused(world: World) -> None:

@@ -29,6 +29,7 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         "SUPPRESSIONS_TABLE": "suppressions",
         "BUCKET": BUCKET,
         "SEND_QUEUE_URL": QUEUE,
+        "SENDING_DOMAIN": "example.com",
     }.items():
         monkeypatch.setenv(name, value)
     environment.load.cache_clear()
