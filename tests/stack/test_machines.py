@@ -812,6 +812,36 @@ def test_every_state_is_entered_and_every_catch_taken(machine: definitions.State
     assert catchers - caught == set()
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"state": "cancelling"}, {"execution": "another"}, {"generation": 2}, {"state": "completed"}],
+    ids=lambda changed: "-".join(map(str, *changed.items())),
+)
+@pytest.mark.parametrize(
+    ("mark", "broken"),
+    [("MarkDispatching", ""), ("MarkFailed", "PrepareList"), ("MarkAborted", "ConfirmFanOut")],
+)
+def test_whoever_is_overtaken_changes_nothing(mark: str, broken: str, changed: dict[str, Any]) -> None:
+    """Each of the three last writes names state, generation and execution, and gives way to whoever changed one."""
+    account = Account()
+    try:
+        account.create()
+        if broken:
+            account.fail(broken, FunctionError("ListRejected"))
+        account.before[mark] = lambda: account.change(**changed)
+        seen: list[Any] = []
+        account.before["LaunchSuperseded"] = lambda: seen.append(account.campaign())
+        ends(account.launch(), "LaunchSuperseded")
+        (campaign,) = seen
+        assert {name: getattr(campaign, name) for name in changed} == changed
+        assert campaign.state == changed.get("state", "enqueued")
+        assert campaign.error is None
+        if broken != "PrepareList":
+            assert account.groups == {GROUP}
+    finally:
+        account.close()
+
+
 @pytest.mark.parametrize("state", CampaignState)
 @pytest.mark.parametrize("asked", ["launch", "resume", "cancel"])
 def test_a_machine_changes_a_campaign_only_along_the_table_of_transitions(state: CampaignState, asked: str) -> None:
