@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -31,9 +32,10 @@ class Remote:
 
     @classmethod
     def start(cls, directory: Path) -> Remote:
-        """Start a cloud in ``directory``, ending the one that a former run may have left there."""
+        """Start an empty cloud in ``directory``, ending the one that a former run may have left there."""
         if (directory / "cloud.json").exists():
             cls._run(directory, "down")
+        shutil.rmtree(directory, ignore_errors=True)
         cls._run(directory, "up")
         return cls(directory)
 

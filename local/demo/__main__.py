@@ -182,7 +182,7 @@ def show_plan(name: str, campaign: dict[str, Any]) -> None:
 
 def show_outcomes(outcomes: dict[str, tuple[str, Outcome]]) -> None:
     """What became of every task."""
-    table = Table("campaign", "state", "enrolled", *TaskStatus)
+    table = Table("campaign", "state", "enrolled", *TaskStatus, padding=(0, 0))
     for name, (state, outcome) in outcomes.items():
         counts = (str(outcome.statuses[status]) for status in TaskStatus)
         table.add_row(name, state, str(outcome.enrolled), *counts)

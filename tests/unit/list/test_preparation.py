@@ -266,7 +266,7 @@ def test_an_address_of_another_domain_than_the_stack_s_is_refused(world: World) 
     """One stack sends for one domain: its role may send for no other, even if SES knows it."""
     ready(world, **{"from": "Shop <news@shop.example>"})
     world.identities.known, world.sending_domain = {"shop.example": True}, "example.com"
-    with pytest.raises(IdentityNotVerified, match="for example.com alone"):
+    with pytest.raises(IdentityNotVerified, match=r"for example\.com alone"):
         world.prepare()
     assert untouched(world)
 

@@ -37,9 +37,6 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         client.cache_clear()
     ses = boto3.client("sesv2")
     stub = Stubber(ses)
-    stub.add_client_error(
-        "get_email_identity", "NotFoundException", expected_params={"EmailIdentity": "shop@example.com"}
-    )
     stub.add_response(
         "get_email_identity", {"VerifiedForSendingStatus": True}, expected_params={"EmailIdentity": "example.com"}
     )
