@@ -34,10 +34,11 @@ unit: setup
 	$(PY) -m pytest tests/unit tests/stack -n 2
 
 local: setup ## Tests against the one-machine cloud
-	$(PY) -m pytest tests/local -n 2 --dist loadfile
+	$(PY) -m pytest tests/local -n 2 --dist loadfile -m "not own_cloud"
+	$(PY) -m pytest tests/local -m own_cloud
 
 bench: setup ## Speed: each prints its figures as ratios or beside a bare loop
-	for each in bench/bench_*.py; do echo "== $$each"; $(PY) $$each || exit 1; done
+	@for each in bench/bench_*.py; do echo "== $$each"; $(PY) $$each || exit 1; done
 
 COMPILE := uv pip compile --quiet --upgrade --generate-hashes --no-header --python-version 3.13
 

@@ -109,6 +109,9 @@ def template(prefix: str = "events/day=!{timestamp:yyyy-MM-dd}/", **destination:
     )
 
 
+pytestmark = pytest.mark.own_cloud
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     cloud = Cloud(tmp_path_factory.mktemp("cloud"), ses=SETTINGS)
