@@ -59,6 +59,10 @@ class SweepUnfinished(CarillonError):
     """A sweep of rows ran out of time; the same call again goes on with what is left."""
 
 
+class ReconcileUnfinished(CarillonError):
+    """Some campaigns could not be reconciled; all others were, and the next pass tries them again."""
+
+
 class InvalidCursor(CarillonError):
     """A cursor that this listing never gave."""
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
+from itertools import count
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from carillon import keys
+from carillon import keys, zones
 from carillon.campaigns import Campaigns
 from carillon.enrolment import CREATION_LEAD, schedule_for
-from carillon.errors import CampaignStateConflict
-from carillon.shapes import BatchLine, Campaign, CampaignId, Schedule, Task, instant
+from carillon.errors import CampaignStateConflict, ReconcileUnfinished
+from carillon.shapes import BatchLine, Campaign, CampaignId, CampaignPace, Schedule, Task, Window, instant
 from carillon.transitions import CampaignState, TaskStatus
 
 GRACE = 15 * 60
@@ -55,8 +56,8 @@ class Rows(Protocol):
         """Pages of a shard's rows."""
         ...
 
-    def renew(self, task: Task, generation: int, client_token: str) -> bool:
-        """Give a Pending task a new generation and client token; False when it is not as ``task`` says any more."""
+    def renew(self, task: Task, generation: int, slot: int, client_token: str) -> bool:
+        """Plan a Pending task anew; False when it is not as ``task`` says any more."""
         ...
 
 
@@ -112,14 +113,29 @@ class Reconciler:
 
         Raises:
             CampaignNotFound: the campaign asked for does not exist.
+            ReconcileUnfinished: of all campaigns some broke; the others are done.
         """
-        ids = [request.campaign_id] if request.campaign_id else self._dispatching()
-        done = []
-        for campaign_id in ids:
-            campaign = self._campaigns.get(campaign_id)
-            if campaign.state is CampaignState.DISPATCHING and not campaign.paused:
-                done.append(self._reconcile(campaign, now))
+        if request.campaign_id:
+            return self._look_at(request.campaign_id, now)
+        done: list[Reconciled] = []
+        broken: list[str] = []
+        for campaign_id in self._dispatching():
+            try:
+                done += self._look_at(campaign_id, now)
+            except Exception as error:  # no campaign's trouble is another's
+                broken.append(f"{campaign_id} ({type(error).__name__})")
+        if broken:
+            raise ReconcileUnfinished(
+                f"{len(broken)} of {len(done) + len(broken)} campaigns broke: {', '.join(broken)}. "
+                'Invoke this function with {"campaign_id": "…"} to see why'
+            )
         return done
+
+    def _look_at(self, campaign_id: str, now: datetime) -> list[Reconciled]:
+        campaign = self._campaigns.get(campaign_id)
+        if campaign.state is not CampaignState.DISPATCHING or campaign.paused:
+            return []
+        return [self._reconcile(campaign, now)]
 
     def _dispatching(self) -> Iterator[str]:
         cursor: str | None = None
@@ -154,22 +170,25 @@ class Reconciler:
         return found
 
     def _plan_again(self, campaign: Campaign, overdue: Sequence[Task], now: datetime) -> int:
-        """Schedules for tasks that have lost theirs, a second apart; how many there were none for."""
+        """New slots, and their schedules, for tasks that have lost theirs; how many there were none for.
+
+        A new slot and not the old one, because the sender holds a campaign's windows to the window of the slot.
+        """
         group = keys.group(campaign.campaign_id, campaign.generation)
         self._schedules.ensure_group(group)
         earliest = int(now.timestamp()) + CREATION_LEAD
+        slots = count(earliest) if campaign.spec.pace is None else openings(campaign.spec.pace, earliest)
         made = 0
-        for task, line in self._lines(campaign.campaign_id, overdue):
+        for (task, line), slot in zip(self._lines(campaign.campaign_id, overdue), slots, strict=False):
             # The old token could be answered from memory, with no schedule behind it.
             token = keys.client_token(campaign.campaign_id, campaign.generation, task.task, task.revision, instant(now))
-            if not self._rows.renew(task, campaign.generation, token):
+            if not self._rows.renew(task, campaign.generation, slot, token):
                 continue
             schedule = schedule_for(
                 campaign.campaign_id,
                 campaign.generation,
-                line.model_copy(update={"slot": task.slot, "revision": task.revision}),
+                line.model_copy(update={"slot": slot, "revision": task.revision}),
                 self._queue.url,
-                not_before=earliest + made,
                 client_token=token,
             )
             made += self._schedules.create(schedule)
@@ -180,6 +199,9 @@ class Reconciler:
 
         A row's batch is one of its own generation, or of an older one if this pass's forerunner has renewed it
         (it was Running while the campaign was resumed, and then came back to Pending).
+
+        Raises:
+            LookupError: after all others, when some task is in no batch.
         """
         left = {task.task: task for task in tasks}
         for generation in range(max(task.generation for task in tasks), 0, -1):
@@ -189,6 +211,8 @@ class Reconciler:
                 except FileNotFoundError:
                     continue
                 yield from [(left.pop(line.task), line) for line in lines if line.task in left]
+        if left:
+            raise LookupError(f"{len(left)} Pending tasks are in no batch and cannot be planned again: {min(left)}, …")
 
     def _complete(self, campaign: Campaign, found: Reconciled, now: datetime) -> bool:
         # The group first: a campaign that says completed is looked at by nobody again.
@@ -207,6 +231,29 @@ class Reconciler:
         except CampaignStateConflict:
             return False
         return True
+
+
+def openings(pace: CampaignPace, start: int) -> Iterator[int]:
+    """Instants (epoch seconds) from ``start`` on for one e-mail each: ``per_day`` evenly over each day's windows.
+
+    Without numpy, which only PrepareList has. What is planned for these days already is not known here.
+    """
+    day = datetime.fromtimestamp(start, UTC).astimezone(zones.get(pace.timezone)).date() - timedelta(days=1)
+    while True:
+        if day.isoweekday() in pace.weekdays:
+            bounds = sorted(_bounds(pace.timezone, day, window) for window in pace.windows)
+            gap = max(1, -(-sum(end - begin for begin, end in bounds) // pace.per_day))
+            for begin, end in bounds:
+                start = max(begin, start)
+                while start < end:
+                    yield start
+                    start += gap
+        day += timedelta(days=1)
+
+
+def _bounds(zone: str, day: date, window: Window) -> tuple[int, int]:
+    after = day + timedelta(days=window.end <= window.start)
+    return zones.to_utc(zone, day, window.start), zones.to_utc(zone, after, window.end)
 
 
 def _first(tasks: Iterable[Task], most: int) -> list[Task]:

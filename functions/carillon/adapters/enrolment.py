@@ -74,11 +74,11 @@ class CampaignRows:
         outcomes = self._run([self._cancel(task) for task in tasks])
         return sum(1 for outcome in outcomes if not _code(outcome))
 
-    def renew(self, task: Task, generation: int, client_token: str) -> bool:
-        """Give a Pending task a new generation and client token; False when it is not as ``task`` says any more."""
+    def renew(self, task: Task, generation: int, slot: int, client_token: str) -> bool:
+        """Plan a Pending task anew; False when it is not as ``task`` says any more."""
         statement = self._update(
             task,
-            {"generation": generation, "client_token": client_token},
+            {"generation": generation, "slot": slot, "client_token": client_token},
             '"status" = ? AND "client_token" = ?',
             TaskStatus.PENDING,
             task.client_token,

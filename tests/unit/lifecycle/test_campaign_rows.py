@@ -84,11 +84,11 @@ def test_a_row_is_renewed_only_if_it_is_as_it_was_read(rows: CampaignRows, dynam
     """Two reconcilers: the second finds another token and leaves the row alone."""
     row = task("ana@example.com")
     rows.enrol([row])
-    assert rows.renew(row, 1, "second")
-    assert not rows.renew(row, 1, "third")
+    assert rows.renew(row, 1, 5, "second")
+    assert not rows.renew(row, 1, 5, "third")
     assert everything(rows)[0].client_token == "second"
     put(dynamodb, row.model_copy(update={"status": TaskStatus.RUNNING}))
-    assert not rows.renew(row, 1, "fourth")
+    assert not rows.renew(row, 1, 5, "fourth")
 
 
 def test_a_shard_is_walked_page_by_page(rows: CampaignRows) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
-from carillon.errors import CampaignNotFound
-from carillon.reconciling import AT_ONCE, GRACE, GRACE_BEHIND_A_QUEUE, Reconcile, Reconciled, Reconciler
-from carillon.shapes import BatchLine, Task
+from carillon.errors import CampaignNotFound, ReconcileUnfinished
+from carillon.reconciling import AT_ONCE, GRACE, GRACE_BEHIND_A_QUEUE, Reconcile, Reconciled, Reconciler, openings
+from carillon.sending import outside_window
+from carillon.shapes import BatchLine, CampaignPace, Task
 from carillon.transitions import CampaignState, TaskStatus
 
-from .conftest import NOW, campaign, empty_tables, put, task
+from .conftest import NOW, SPEC, campaign, empty_tables, put, task
 from .fakes import FakeBatches, FakeQueue, FakeScheduler
 
 if TYPE_CHECKING:
@@ -84,8 +86,10 @@ def test_a_vanished_schedule_is_made_again_with_a_fresh_token(client: DynamoDBCl
     assert schedule.client_token != lost.client_token
     assert world.row(lost).client_token == schedule.client_token
     assert schedule.at == "2026-11-29T08:02:00"
+    new = int(NOW.timestamp()) + 120
+    assert world.row(lost).slot == new
     body = json.loads(json.loads(schedule.input)["MessageBody"])
-    assert (body["slot"], body["revision"], body["data"]) == (LONG_AGO, 2, {"of": 1})
+    assert (body["slot"], body["revision"], body["data"]) == (new, 2, {"of": 1})
 
 
 def test_what_is_there_already_has_not_vanished(client: DynamoDBClient) -> None:
@@ -156,6 +160,89 @@ def test_many_overdue_are_spread_and_bounded(client: DynamoDBClient) -> None:
     )
     assert seconds == [NOW.timestamp() + 120 + n for n in range(150)]
     assert AT_ONCE <= 30 * 60
+
+
+OFFICE_HOURS = CampaignPace.model_validate(
+    {"per_day": 4, "timezone": "Europe/Berlin", "windows": [{"start": "09:00", "end": "12:00"}]}
+)
+
+
+def test_what_missed_its_window_is_planned_for_the_next_one(client: DynamoDBClient) -> None:
+    """The sender drops what comes outside the window of its slot: with the old slot it would do so for ever."""
+    friday = int(datetime(2026, 11, 27, 10, 0, tzinfo=UTC).timestamp())
+    lost = [task(f"r{n}@example.com", slot=friday) for n in range(5)]
+    world = World(client, *lost, spec=SPEC.model_copy(update={"pace": OFFICE_HOURS}))
+    assert world.run()[0].rescheduled == 5  # on a Sunday
+    schedules = world.scheduler.groups["campaign-advent-g1"]
+    due = sorted((f"{s.at}Z", json.loads(json.loads(s.input)["MessageBody"])["slot"]) for s in schedules.values())
+    assert [at for at, _ in due] == [
+        "2026-11-30T08:00:00Z",
+        "2026-11-30T08:45:00Z",
+        "2026-11-30T09:30:00Z",
+        "2026-11-30T10:15:00Z",
+        "2026-12-01T08:00:00Z",
+    ]
+    for at, slot in due:
+        assert not outside_window(OFFICE_HOURS, slot, datetime.fromisoformat(at))
+    assert sorted(world.row(row).slot for row in lost) == [slot for _, slot in due]
+    assert world.run(NOW + timedelta(minutes=30))[0].rescheduled == 0
+
+
+@given(
+    st.dates(date(2026, 1, 1), date(2027, 12, 31)),
+    st.integers(0, 86_399),
+    st.lists(st.lists(st.integers(0, 24 * 60), min_size=2, max_size=2, unique=True), min_size=1, max_size=3),
+    st.sets(st.integers(1, 7), min_size=1),
+    st.integers(1, 100_000),
+    st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/New_York"]),
+)
+def test_openings_are_in_order_and_the_sender_holds_them_to_no_other_window(
+    day: date, second: int, windows: list[list[int]], weekdays: set[int], per_day: int, zone: str
+) -> None:
+    """Law: none before the start, each later than the one before, and each may be sent at its own instant."""
+    start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) + second
+    pace = CampaignPace.model_validate(
+        {
+            "per_day": per_day,
+            "timezone": zone,
+            "weekdays": sorted(weekdays),
+            "windows": [dict(zip(("start", "end"), map(_wall, sorted(pair)), strict=True)) for pair in windows],
+        }
+    )
+    found = list(islice(openings(pace, start), 50))
+    assert found[0] >= start
+    assert all(a < b for a, b in pairwise(found))
+    assert not any(outside_window(pace, slot, datetime.fromtimestamp(slot, UTC)) for slot in found)
+
+
+def _wall(minute: int) -> str:
+    return f"{minute // 60 % 24:02d}:{minute % 60:02d}"
+
+
+def test_one_broken_campaign_keeps_no_other_from_being_reconciled(client: DynamoDBClient) -> None:
+    """The pass ends with an error that names it, after all others have had their turn."""
+    world = World(client, task("ana@example.com", slot=LONG_AGO))
+    for name in ("a-first", "z-last"):
+        world.campaigns.create(campaign(campaign_id=name, state="dispatching", generation=1, enrolled=1))
+        put(client, task("bo@example.com", slot=LONG_AGO, campaign_id=name))
+    with pytest.raises(ReconcileUnfinished, match="2 of 3 campaigns broke") as broken:
+        world.run(campaign_id=None)
+    assert {name: name in str(broken.value) for name in ("a-first", "z-last", "advent")} == {
+        "a-first": True,
+        "z-last": True,
+        "advent": False,
+    }
+    assert world.scheduler.groups["campaign-advent-g1"]
+
+
+def test_a_task_in_no_batch_is_said_and_not_passed_over(client: DynamoDBClient) -> None:
+    """Its data are nowhere: somebody has to know. The others are planned again all the same."""
+    lost, whole = task("ana@example.com", slot=LONG_AGO, batch=1), task("bo@example.com", slot=LONG_AGO)
+    world = World(client, lost, whole)
+    del world.batches.files[keys.batch("advent", 1, 1)]
+    with pytest.raises(LookupError, match=lost.task):
+        world.run()
+    assert set(world.scheduler.groups["campaign-advent-g1"]) == {whole.task}
 
 
 def test_running_is_left_as_it_is(client: DynamoDBClient) -> None:
