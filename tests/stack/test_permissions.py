@@ -7,6 +7,7 @@ the functions' adapters, read as syntax.
 from __future__ import annotations
 
 import ast
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -252,17 +253,49 @@ def test_only_actions_without_resources_are_allowed_everywhere(role: str) -> Non
 
 @pytest.mark.parametrize("role", roles())
 def test_every_role_is_assumed_by_one_service(role: str) -> None:
-    """And by no account; services that act for others only for this account."""
+    """And by no account; services that act for others only for this account.
+
+    Firehose is documented to say it as an external id (CloudWatch Logs' guide, "Create a Firehose delivery stream").
+    """
     (trust,) = roles()[role]["AssumeRolePolicyDocument"]["Statement"]
     assert set(trust["Principal"]) == {"Service"}
-    if trust["Principal"]["Service"] != "lambda.amazonaws.com":
-        assert trust["Condition"]["StringEquals"]["aws:SourceAccount"] == definitions.ACCOUNT_ID
+    service = trust["Principal"]["Service"]
+    key = "sts:ExternalId" if service == "firehose.amazonaws.com" else "aws:SourceAccount"
+    if service != "lambda.amazonaws.com":
+        assert trust["Condition"]["StringEquals"][key] == definitions.ACCOUNT_ID
 
 
 def test_no_two_functions_share_a_role() -> None:
     """Each has one of its own."""
     used = [str(function["Properties"]["Role"]) for function in FUNCTIONS.values()]
     assert len(set(used)) == len(used) == 8
+
+
+@pytest.mark.parametrize(
+    ("sender", "allowed"),
+    [
+        ("news@news.example.com", True),
+        ("ada@sub.news.example.com", True),
+        ("news@example.com", False),
+        ("news@fakenews.example.com", False),
+        ("news@news.example.com.example.net", False),
+    ],
+)
+def test_the_sender_is_held_to_the_stacks_domain_by_the_from_address(sender: str, allowed: bool) -> None:
+    """As PrepareList is (`Preparation`): the domain and what is below it, whichever identity SES looks at.
+
+    SES asks for the identity that is verified (an address, a domain, a parent domain), in the sandbox for the
+    recipient's too (aws/aws-sdk-js#3641), and for the configuration set; ``ses:FromAddress`` is the bare address, the
+    name being ``ses:FromDisplayName`` (SES's guide, "Sending policy examples").
+    """
+    policies = roles()["SendBatchFunctionRole"]["Policies"]
+    grants = [s for p in policies for s in p["PolicyDocument"]["Statement"] if "ses:SendEmail" in s["Action"]]
+    here = f"arn:aws:ses:{definitions.REGION}:{definitions.ACCOUNT_ID}"
+    assert {s["Resource"] for s in grants} == {f"{here}:identity/*", f"{here}:configuration-set/carillon-demo"}
+    (identities,) = [s for s in grants if s["Resource"].endswith("identity/*")]
+    assert set(identities["Condition"]) == {"StringLike"}
+    patterns = identities["Condition"]["StringLike"]["ses:FromAddress"]
+    assert any(fnmatch.fnmatchcase(sender, pattern) for pattern in patterns) == allowed
 
 
 def test_scheduler_may_only_send_to_two_queues() -> None:
@@ -302,3 +335,15 @@ def test_nothing_is_reached_without_tls(resource: str) -> None:
         s["Effect"] == "Deny" and s["Condition"] == {"Bool": {"aws:SecureTransport": "false"}} and s["Principal"] == "*"
         for s in policy["Statement"]
     )
+
+
+@pytest.mark.parametrize("resource", definitions.resources("AWS::SQS::QueuePolicy"))
+def test_a_queues_policy_names_no_other_queue(resource: str) -> None:
+    """SQS: "Each policy must cover only a single queue" (developer guide, "Special information for SQS policies")."""
+    properties: Any = resolved(definitions.template()["Resources"][resource]["Properties"])
+    named = {s["Resource"] for s in properties["PolicyDocument"]["Statement"]}
+    if len(properties["Queues"]) > 1:
+        assert named == {"*"}
+    else:
+        (url,) = properties["Queues"]
+        assert named == {definitions.arn(url.rpartition("/")[2])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import os
 import re
 import subprocess
@@ -191,6 +192,26 @@ def test_a_launchs_end_is_heard_of() -> None:
     }
     assert rule["RetryPolicy"]["MaximumEventAgeInSeconds"] == 86400
     assert rule["DeadLetterConfig"]
+
+
+def test_every_rule_may_use_the_queue_for_what_it_could_not_deliver() -> None:
+    """Whatever the stack is called: a name that CloudFormation makes up is cut to a rule's 64 characters, and then does
+    not begin with the whole of the stack's."""
+    (_, allow) = template()["Resources"]["EventDeadLetterQueuePolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    longest = {"BusinessUnit": "b" * 20}
+    pattern = resolved(allow["Condition"]["ArnLike"]["aws:SourceArn"], longest)
+    rules = [
+        event["Properties"].get("RuleName", event["Properties"].get("Name"))
+        for function in FUNCTIONS.values()
+        for event in function["Properties"].get("Events", {}).values()
+        if event["Type"] in ("EventBridgeRule", "Schedule")
+    ]
+    assert len(rules) == 2
+    for rule in rules:
+        name = resolved(rule, longest)
+        assert len(name) <= 64
+        arn = f"arn:aws:events:{definitions.REGION}:{definitions.ACCOUNT_ID}:rule/{name}"
+        assert fnmatch.fnmatchcase(arn, pattern)
 
 
 def test_no_registry_and_no_machine_is_named() -> None:
