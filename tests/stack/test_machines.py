@@ -279,6 +279,23 @@ def not_let_in(account: Account) -> None:
 
 
 @scenario
+def schedules_role_not_assumable(account: Account) -> None:
+    """So does a schedules' role that Scheduler cannot assume, a ValidationException: no task is failed for it.
+
+    The words are those that Scheduler has been seen to answer with (aws/aws-sdk-js-v3#6494).
+    """
+    account.create()
+    name = account.batches[1][0]
+    account.refused[name] = AwsError(
+        "ValidationException",
+        "The execution role you provide must allow AWS EventBridge Scheduler to assume the role.",
+    )
+    account.launch()
+    assert [c["Error"] for c in children(account, "FAILED")] == ["SchedulerAccessDenied"]
+    assert account.task(name)["status"] == "Pending"
+
+
+@scenario
 def throttled_for_too_long(account: Account) -> None:
     """Throttling that outlasts every retry fails the batch, and another round may do better."""
     account.create()
