@@ -29,8 +29,13 @@ def dynamodb() -> DynamoDBClient:
 
 @cache
 def s3() -> S3Client:
-    """S3 with SigV4, which presigned POSTs to a Regional bucket need."""
-    return boto3.client("s3", config=_PATIENT.merge(Config(signature_version="s3v4", read_timeout=60)))
+    """S3 with SigV4 and the Region in the host's name, as presigned POSTs need.
+
+    botocore would name ``s3.amazonaws.com``, which answers for a bucket of another Region with a redirect for its first
+    hours, or with an error where the Region is a newer one: no form and no CORS request follows that.
+    """
+    regional = Config(signature_version="s3v4", s3={"addressing_style": "virtual"}, read_timeout=60)
+    return boto3.client("s3", config=_PATIENT.merge(regional))
 
 
 @cache

@@ -15,6 +15,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from carillon import keys
+from carillon.adapters import aws
 from carillon.adapters.executions import Executions
 from carillon.adapters.fan_out import FanOutFiles
 from carillon.adapters.queue import SendQueue
@@ -238,6 +239,16 @@ def test_an_upload_link_takes_one_file(s3: S3Client) -> None:
     answer = requests.post(url, data=fields, files={"file": io.BytesIO(b"email\na@example.com\n")}, timeout=5)
     assert answer.ok
     assert uploads.exists(key)
+
+
+def test_an_upload_link_names_the_buckets_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 answers a new bucket's POST at s3.amazonaws.com with a redirect that no form follows (boto/boto3#1982)."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    url, _ = Uploads("bucket", aws.s3.__wrapped__()).link(keys.upload("advent", "list.csv"), "text/csv", 100, 600)
+    assert url == "https://bucket.s3.eu-central-1.amazonaws.com/"
 
 
 def test_both_tokens_of_a_rotation_are_valid_and_read_once_a_minute() -> None:
