@@ -41,12 +41,14 @@ def compose(spec: CampaignSpec, message: Message, rendered: Rendered, sending_do
 
 
 def ascii_address(written: str) -> str:
-    """``written`` (an address, perhaps with a name) for SES: name as encoded words, domain as A-labels.
+    """``written`` (an address, perhaps with a name) for SES: name as encoded words, domain in lower case as A-labels.
 
-    What it cannot read it leaves alone: SES refuses it, and the task says so.
+    Lower case, because IAM compares the From address with the stack's domain letter by letter. What it cannot read it
+    leaves alone: SES refuses it, and the task says so.
     """
     if written.isascii():
-        return written
+        before, at, domain = written.rpartition("@")
+        return f"{before}{at}{domain.lower()}"
     name, address = parseaddr(written)
     local, at, domain = address.rpartition("@")
     try:

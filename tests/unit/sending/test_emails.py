@@ -15,13 +15,15 @@ from tests.unit.sending.examples import SPEC, message
     [
         ("Shop <shop@example.com>", "Shop <shop@example.com>"),
         ("shop@example.com", "shop@example.com"),
+        ("Shop <Shop@News.Example.COM>", "Shop <Shop@news.example.com>"),
         ("Glöckner <shop@example.com>", "=?utf-8?b?R2zDtmNrbmVy?= <shop@example.com>"),
         ("Glöckner <shop@münchen.example>", "=?utf-8?b?R2zDtmNrbmVy?= <shop@xn--mnchen-3ya.example>"),
         ("shop@münchen.example", "shop@xn--mnchen-3ya.example"),
     ],
 )
 def test_a_sender_is_written_as_ses_takes_it(written, for_ses):
-    """Names as encoded words (RFC 2047), domains as A-labels: SES takes nothing else."""
+    """Names as encoded words (RFC 2047), domains as A-labels: SES takes nothing else. And domains in lower case, for
+    the sender's role compares them with the stack's case by case."""
     assert ascii_address(written) == for_ses
 
 
