@@ -47,12 +47,22 @@ logger = Logger()
 app = APIGatewayHttpResolver(enable_validation=True)
 
 PROBLEM = "application/problem+json"
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+"""Powertools reads these too: of JSON that came as one (``curl -d``) it would make a field's name, and show it."""
 STATUS: dict[type[CarillonError], HTTPStatus] = {
     CampaignNotFound: HTTPStatus.NOT_FOUND,
     InvalidCursor: HTTPStatus.BAD_REQUEST,
     IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 """Of domain errors; all others are conflicts with the campaign as it is."""
+
+WORDS = {
+    "missing": "is missing",
+    "extra_forbidden": "there is no such field",
+    "tuple_type": "must be a list",
+    "model_attributes_type": "must be an object",
+}
+"""Pydantic's own words for these are about Python."""
 
 Id = Annotated[CampaignId, Path()]
 Cursor = Annotated[str | None, Query(max_length=2000)]
@@ -87,6 +97,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         detail = "the request carries no valid token: send the API's token as `Authorization: Bearer …`"
         refusal = problem(HTTPStatus.UNAUTHORIZED, "Unauthorized", detail)
         return _outside(refusal, {"WWW-Authenticate": 'Bearer realm="carillon"'})
+    if event.get("body") and headers.get("content-type", "").startswith(FORMS):
+        return _outside(not_typed_json())
     return app.resolve(event, context)
 
 
@@ -183,7 +195,9 @@ def invalid(error: RequestValidationError) -> Response[str]:
     found = error.errors()
     if any(e["type"] == "json_invalid" for e in found):
         return not_json()
-    errors = [{"field": ".".join(map(str, e["loc"])), "problem": e["msg"]} for e in found]
+    # A list one of whose items is wrong is said to be too short as well: only the innermost is the cause.
+    innermost = [e for e in found if not any(e["loc"] == o["loc"][: len(e["loc"])] != o["loc"] for o in found)]
+    errors = [{"field": ".".join(map(str, e["loc"])), "problem": _in_words(e)} for e in innermost]
     detail = "; ".join(f"{e['field']}: {e['problem']}" for e in errors)
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", f"mend these and send it again: {detail}", errors)
 
@@ -194,6 +208,11 @@ def malformed(error: Exception) -> Response[str]:
     return not_json()
 
 
+def _in_words(error: dict[str, Any]) -> str:
+    """What is wrong, without Python's names for things."""
+    return WORDS.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
+
+
 def not_json() -> Response[str]:
     """The problem of a body that cannot be parsed."""
     return problem(HTTPStatus.BAD_REQUEST, "MalformedJson", "the body is not JSON: send one JSON object")
@@ -202,6 +221,11 @@ def not_json() -> Response[str]:
 @app.exception_handler(NotImplementedError)  # type: ignore[untyped-decorator]  # what Powertools raises for these
 def unsupported(error: NotImplementedError) -> Response[str]:
     """A body that says it is something else."""
+    return not_typed_json()
+
+
+def not_typed_json() -> Response[str]:
+    """The problem of a body of another type."""
     detail = "the body must be JSON: send it with `Content-Type: application/json`"
     return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "NotJson", detail)
 

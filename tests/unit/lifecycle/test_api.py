@@ -385,9 +385,34 @@ def test_a_body_that_is_no_object_is_422(call: Caller, campaigns: CampaignStore,
     assert campaigns.by_created("2026-11") == ([], None)
 
 
-def test_a_body_of_another_type_is_415(call: Caller) -> None:
-    """The header decides."""
-    assert call("POST", "/campaigns", "a=b", headers={"content-type": "text/plain"})[0] == 415
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"]
+)
+def test_a_body_of_another_type_is_415(call: Caller, content_type: str) -> None:
+    """The header decides, also of what would be JSON: `curl -d` alone says that it sends a form."""
+    status, problem = call("POST", "/campaigns", BODY, headers={"content-type": content_type})
+    assert (status, problem["code"]) == (415, "NotJson")
+    assert "@" not in json.dumps(problem)
+
+
+def test_a_post_without_a_body_may_say_that_it_is_a_form(call: Caller, campaigns: CampaignStore) -> None:
+    """`curl -d ''` does, and there is nothing to misread."""
+    campaigns.create(campaign())
+    assert call("POST", "/campaigns/advent/launch", headers={"content-type": "application/x-www-form-urlencoded"})[
+        0
+    ] in (202, 409)
+
+
+def test_only_the_cause_is_named_and_not_in_python(call: Caller) -> None:
+    """A list with a wrong item is not too short as well, and a list is not a tuple."""
+    wrong = BODY | {"steps": [BODY["steps"][0] | {"rule": {"kind": "at", "at": "2026-12-01T08:00:00"}}]}
+    errors = call("POST", "/campaigns", wrong)[1]["errors"]
+    assert [error["field"] for error in errors] == ["body.steps.0.rule.at.at"]
+    wrong = BODY | {"steps": "one", "list": 3, "colour": "red"}
+    problems = {error["field"]: error["problem"] for error in call("POST", "/campaigns", wrong)[1]["errors"]}
+    assert problems["body.steps"] == "must be a list"
+    assert problems["body.list"] == "must be an object"
+    assert problems["body.colour"] == "there is no such field"
 
 
 @pytest.mark.parametrize("path", ["..", "..%2f..", "ADVENT", "a" * 41, "advent#00", "ad vent", "-advent", "a"])
