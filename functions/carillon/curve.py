@@ -88,7 +88,7 @@ def build(pace: CampaignPace | None, rate_per_second: float, start: int, days: i
     """The curve of a campaign's pace under an identity's rate, from ``start`` (epoch) for ``days`` days.
 
     Raises:
-        PlanRefused: the pace has no open second, or a window ends before it begins.
+        PlanRefused: the pace has no open second.
     """
     rate = int(rate_per_second * UNIT + 0.5)
     if rate < 1:
@@ -134,10 +134,6 @@ def _merged(windows: Iterable[Window]) -> list[tuple[time, time]]:
     merged: list[tuple[time, time]] = []
     for window in sorted(windows, key=lambda w: w.start):
         start, end = window.start, window.end
-        if end != midnight and end <= start:
-            raise PlanRefused(
-                f"the window {start:%H:%M}–{end:%H:%M} ends before it begins: write one that crosses midnight as two"
-            )
         if merged and (merged[-1][1] == midnight or start <= merged[-1][1]):
             before = merged[-1][1]
             longest = midnight if midnight in (before, end) else max(before, end)

@@ -222,7 +222,8 @@ class Preparation:
         if unplanned == len(slots):
             raise PlanRefused(
                 f"not one of {len(slots):,} e-mails can go before not_after "
-                f"({instant(spec.not_after) if spec.not_after else ''}): move it, or raise the pace"
+                f"({instant(spec.not_after) if spec.not_after else ''}): create a new campaign with a later one, or "
+                "raise the pace"
             )
         self._still_ours(request)
 
@@ -300,7 +301,7 @@ class Preparation:
     def _check_identity(self, spec: CampaignSpec) -> None:
         address = addresses.judge(parseaddr(spec.from_)[1])
         if address is None:
-            raise IdentityNotVerified("from holds no e-mail address: write it as Name <name@example.com>")
+            raise IdentityNotVerified("from is no address that mail can come from: write it as Name <name@example.com>")
         domain = address.rpartition("@")[2].lower()
         if domain != self.sending_domain and not domain.endswith(f".{self.sending_domain}"):
             raise IdentityNotVerified(
@@ -327,7 +328,9 @@ class Preparation:
         for step in campaign.spec.steps:
             source = self.objects.read(keys.upload(campaign.campaign_id, f"templates/{step.template}"))
             if source is None:
-                raise TemplateRejected(f"template {step.template!r} has not been uploaded: upload it and launch again")
+                raise TemplateRejected(
+                    f"template {step.template!r} has not been uploaded: create a new campaign and upload it to that"
+                )
             try:
                 prepared.append(prepare(step, source.decode("utf-8-sig")))
             except UnicodeDecodeError:
@@ -339,7 +342,7 @@ class Preparation:
         key = keys.upload(campaign_id, "list.csv")
         version = self.objects.version(key)
         if version is None:
-            raise ListRejected("no_list: no list has been uploaded. Upload list.csv and launch again.")
+            raise ListRejected("no_list: no list has been uploaded. Create a new campaign and upload it to that.")
         source = work / "source.csv"
         self.objects.fetch(key, version, source)
         self.objects.copy(key, version, f"{keys.prefix(campaign_id)}source/list.csv")

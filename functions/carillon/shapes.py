@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from email.utils import parseaddr
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
@@ -32,7 +33,22 @@ def _header_safe(value: str) -> str:
     return value
 
 
+def _mailbox(value: str) -> str:
+    local, _, domain = parseaddr(value)[1].rpartition("@")
+    if not local or "." not in domain:
+        raise ValueError("must be one e-mail address: write it as Name <name@example.com>")
+    return value
+
+
+def _plannable[T: dt.date](value: T) -> T:
+    if not 2000 <= value.year < 2100:  # at the calendar's ends there is no day before or after to plan with
+        raise ValueError("must lie between 2000 and 2099")
+    return value
+
+
 HeaderText = Annotated[str, Field(min_length=1, max_length=900), AfterValidator(_header_safe)]
+Mailbox = Annotated[HeaderText, Field(max_length=320), AfterValidator(_mailbox)]
+Instant = Annotated[AwareDatetime, AfterValidator(_plannable)]
 ZoneName = Annotated[str, Field(max_length=64), AfterValidator(zones.known)]
 
 
@@ -60,14 +76,14 @@ class At(Shape):
     """One instant for everybody."""
 
     kind: Literal["at"]
-    at: AwareDatetime
+    at: Instant
 
 
 class LocalTime(Shape):
     """A date and wall time in each recipient's own zone; ``time_column`` may give the time (HH:MM) instead."""
 
     kind: Literal["local_time"]
-    date: dt.date
+    date: Annotated[dt.date, AfterValidator(_plannable)]
     time: dt.time | None = None
     time_column: ColumnName | None = None
 
@@ -106,6 +122,14 @@ class Window(Shape):
     start: dt.time
     end: dt.time
 
+    @model_validator(mode="after")
+    def _forward(self) -> Window:
+        if self.start.tzinfo is not None or self.end.tzinfo is not None:
+            raise ValueError("start and end are wall times of the pace's zone: leave the offset out")
+        if self.end != dt.time(0) and self.end <= self.start:
+            raise ValueError("end must be after start: write a window that crosses midnight as two, and 24:00 as 00:00")
+        return self
+
 
 class CampaignPace(Shape):
     """How this campaign spreads over its days: N a day, evenly over its windows."""
@@ -121,15 +145,15 @@ class CampaignSpec(Shape):
     """What the campaign is: a list, one or more steps, a pace."""
 
     name: Annotated[HeaderText, Field(max_length=200)]
-    from_: Annotated[HeaderText, Field(alias="from", max_length=320)]
-    reply_to: Annotated[HeaderText, Field(max_length=320)] | None = None
+    from_: Annotated[Mailbox, Field(alias="from")]
+    reply_to: Mailbox | None = None
     topic: TopicName
     route: Literal["guarded"] = "guarded"
     list: ListSpec = ListSpec()
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=20)]
     pace: CampaignPace | None = None
     """None: as fast as the identity's pace allows."""
-    not_after: AwareDatetime | None = None
+    not_after: Instant | None = None
 
 
 # What the Campaigns table holds

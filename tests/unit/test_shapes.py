@@ -48,6 +48,16 @@ def test_a_spec_survives_being_written_and_read():
         ({"pace": {"per_day": -5}}, "per_day", "greater than or equal to 1"),
         ({"pace": {"weekdays": [0]}}, "weekdays", "greater than or equal to 1"),
         ({"pace": {"windows": []}}, "windows", "at least 1"),
+        ({"pace": {"windows": [{"start": "17:00", "end": "09:00"}]}}, "windows", "after start"),
+        ({"pace": {"windows": [{"start": "09:00", "end": "09:00"}]}}, "windows", "after start"),
+        ({"pace": {"windows": [{"start": "09:00Z", "end": "12:00"}]}}, "windows", "offset"),
+        ({"from": "nobody"}, "from", "one e-mail address"),
+        ({"from": "a@example.com, b@example.com"}, "from", "one e-mail address"),
+        ({"reply_to": "desk@localhost"}, "reply_to", "one e-mail address"),
+        ({"steps": step(rule={"kind": "at", "at": "9999-12-31T23:59:59Z"})}, "at", "2099"),
+        ({"steps": step(rule={"kind": "at", "at": 5})}, "at", "2000"),
+        ({"steps": step(rule={"kind": "local_time", "date": "0001-01-01", "time": "09:00"})}, "date", "2000"),
+        ({"not_after": "9999-12-31T23:59:59Z"}, "not_after", "2099"),
         ({"route": "direct"}, "route", "guarded"),
     ],
 )
@@ -57,3 +67,8 @@ def test_a_wrong_field_is_named_with_its_fix(changes, where, says):
         spec(**changes)
     errors = refused.value.errors()
     assert any(where in map(str, e["loc"]) and says in e["msg"] for e in errors), errors
+
+
+def test_a_window_may_last_until_midnight():
+    """00:00 as an end is the end of the day, not its beginning."""
+    assert spec(pace={"windows": [{"start": "20:00", "end": "00:00"}]}).pace.windows[0].start.hour == 20

@@ -154,13 +154,6 @@ def test_a_pace_that_takes_years_is_refused() -> None:
         slots([MONDAY], MONDAY, limits(cap_on=lambda _: 0))
 
 
-@pytest.mark.parametrize("end", [8, 9])
-def test_a_window_that_ends_before_it_begins_is_refused(end: int) -> None:
-    """Across midnight is two windows: which day's share would it be?"""
-    with pytest.raises(PlanRefused, match="ends before it begins"):
-        slots([MONDAY], MONDAY, limits(windowed(5, (9, end))))
-
-
 RATES = st.one_of(st.integers(1, 50).map(float), st.fractions(Fraction(1, 1000), 20).map(lambda f: round(float(f), 6)))
 
 

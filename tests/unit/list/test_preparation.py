@@ -279,9 +279,9 @@ def test_the_identity_is_asked_for_with_one_call_where_the_domain_is_verified(wo
 
 
 def test_a_sender_without_an_address_is_refused(world: World) -> None:
-    """A name is not enough."""
-    ready(world, **{"from": "Shop"})
-    with pytest.raises(IdentityNotVerified, match="no e-mail address"):
+    """The form of an address is not enough."""
+    ready(world, **{"from": "Shop <a..b@shop.example>"})
+    with pytest.raises(IdentityNotVerified, match="no address that mail can come from"):
         world.prepare()
 
 
