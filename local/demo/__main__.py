@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -113,7 +114,7 @@ class Demo:
         time.sleep(0.5)
         self._to(slots[0])
         with progress() as bar:
-            row = bar.add_task(name, total=len(slots), note="")
+            row = bar.add_task(f"half of the {name.lower()}", total=len(slots), note="")
             self._until_settled(campaign, len(slots) // 2, lambda done: bar.update(row, completed=done))
         with stage(f"{name}: cancel", "acknowledged once no sender can be at it any more"):
             self.api.call("POST", f"/campaigns/{campaign}/cancel")
@@ -176,7 +177,8 @@ def show_plan(name: str, campaign: dict[str, Any]) -> None:
     """What preparation found in the list."""
     summary = campaign["summary"]
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary["rejected"].items()))
-    console.print(f"  {name}: {summary['rows']} records, [bold]{summary['valid']} valid[/]; not mailed: {reasons}")
+    console.print(f"  {name}: {summary['rows']} records, [bold]{summary['valid']} valid[/]")
+    console.print(textwrap.fill(f"not mailed: {reasons}", 78, initial_indent="  ", subsequent_indent="    "))
     console.print(f"  first e-mail {summary['first_slot']}, last {summary['last_slot']}")
 
 
@@ -205,7 +207,7 @@ def run(demo: Demo) -> bool:
     demo.set_pace(rate_per_second=8)
     flash = demo.launch("Flash sale", second, {"kind": "asap"})
     show_plan("Flash sale", demo.api.get(flash))
-    demo.cancel_half_way(flash, "half of a flash sale")
+    demo.cancel_half_way(flash, "Flash sale")
 
     outcomes = {
         "Spring": (state, demo.stack.outcome(spring)),
@@ -282,8 +284,9 @@ def show_endpoints(demo: Demo) -> None:
     directory = DIRECTORY.relative_to(ROOT)
     console.print(f"endpoint   {demo.remote.endpoint}")
     if demo.stack.outputs:
-        console.print(f"API        {demo.stack.api.base}")
-        console.print(f"token      secret {demo.stack.outputs['ApiTokenSecret']} in Secrets Manager")
+        secret = demo.stack.outputs["ApiTokenSecret"].rpartition(":")[2].rpartition("-")[0]
+        console.print(f"API        '{demo.stack.api.base}'")  # quoted, for its stage is called $default
+        console.print(f"token      in Secrets Manager: {secret}")
     console.print(f"keys       eval $(.venv/bin/python -m local environment --directory {directory})")
     console.print(f"end it     .venv/bin/python -m local down --directory {directory}")
 
