@@ -10,6 +10,7 @@ from itertools import pairwise
 import css_inline
 import minijinja
 from inscriptis import get_text  # type: ignore[import-untyped]
+from inscriptis.css_profiles import CSS_PROFILES  # type: ignore[import-untyped]
 from inscriptis.model.config import ParserConfig  # type: ignore[import-untyped]
 
 from carillon.errors import TemplateRejected
@@ -109,8 +110,9 @@ def _try(template: str, prepared: Prepared) -> None:
             stand.render_template(part, **values)
         except minijinja.TemplateError as error:
             if error.kind in _NOT_ABOUT_DATA:
+                cause = "it takes too many steps" if error.kind == "OutOfFuel" else error.detail or error.kind
                 raise TemplateRejected(
-                    f"template {template!r} cannot be rendered: {error.detail or error.kind} ({part}, "
+                    f"template {template!r} cannot be rendered: {cause} ({part}, "
                     f"line {error.line}). Only placeholders, filters, conditions and loops work here"
                 ) from None
 
@@ -175,7 +177,7 @@ def _html_and_text(template: str, source: str, preheader: str | None) -> tuple[s
 
     flat = _CELL_TAG.sub(r" <\1span> ", _ROW_TAG.sub(r"<\1div>", inlined))
     words = re.sub(rf"<!--({word}\d+x)-->", r"\1", flat)
-    text = get_text(words, ParserConfig(display_links=True))
+    text = get_text(words, ParserConfig(css=CSS_PROFILES["strict"], display_links=True))
     text = re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip() + "\n"
 
     kept = [number_of(match) for match in stand_in.finditer(inlined)]

@@ -158,6 +158,19 @@ def test_the_text_part_shows_where_links_lead() -> None:
     assert "[Shop](https://example.com/?u=7)" in rendered('<a href="https://example.com/?u={{ u }}">Shop</a>', u="7")[2]
 
 
+def test_the_text_part_is_not_indented_by_the_layout() -> None:
+    """Every newsletter is a stack of <div>s, which are no quotations."""
+    text = rendered("<body><div><div><h1>Hi</h1>\n<p>One</p>\n<p>Two</p></div></div></body>")[2]
+    assert text == "Hi\n\nOne\n\nTwo"
+
+
+def test_a_template_that_never_ends_is_refused_in_words() -> None:
+    """What uses up the fuel for stand-in values would for everybody."""
+    loops = "".join(f'{{% for c{n} in "{"x" * 50}" %}}' for n in range(4)) + "x" + "{% endfor %}" * 4
+    with pytest.raises(TemplateRejected, match="takes too many steps"):
+        prepare(step(), f"<p>{loops}</p>")
+
+
 def test_the_preheader_is_hidden_in_html_and_absent_from_text() -> None:
     """Inboxes preview it; readers do not see it twice."""
     prepared = prepare(step(preheader="Only today, {{ name }}"), "<p>Body</p>")
