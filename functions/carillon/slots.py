@@ -99,8 +99,9 @@ class Slots:
                 return None
 
     def on_time(self) -> bool:
-        """Whether the slot that was entered last has not gone by."""
-        return self._grant is not None and not self._grant.over(self._slot_us, self._now())
+        """Whether the slot that was entered last has not gone by, nor the time in which anything may be sent."""
+        now = self._now()
+        return self._grant is not None and now <= self._last_send_us and not self._grant.over(self._slot_us, now)
 
     def sent(self) -> None:
         """SES is being asked: this one is not given back, whatever SES says."""

@@ -276,6 +276,26 @@ def test_the_campaign_is_read_again_after_a_wait_for_pace(change):
     assert taken_now(w) == 0
 
 
+def test_after_a_look_that_took_too_long_ses_is_not_asked_any_more():
+    """At two e-mails a minute the slot is open still, but this invocation may end before SES answers: Pending again."""
+    w = world(1)
+    w.pace = Pace(rate_per_second=1 / 30, daily_cap=100)
+    effect = w.call
+
+    def slowly(name, run):
+        if name == "Pending to Running":
+            w.pass_time(1)  # the first look is stale by now
+        if name == "get campaign" and statuses(w) == ["Running"]:
+            w.pass_time(21)
+        return effect(name, run)
+
+    w.call = slowly
+    w.send(*messages(1))
+    assert w.asked == []
+    assert statuses(w) == ["Pending"]
+    assert taken_now(w) == 0
+
+
 # claim, SES, outcome
 
 
