@@ -179,6 +179,16 @@ def test_every_event_of_ses_goes_to_the_archive() -> None:
     assert len(set(destination["MatchingEventTypes"])) == 10
 
 
+def test_the_role_that_ses_takes_is_made_before_the_stream() -> None:
+    """SES tries it when the destination is made, and refuses one that IAM has not spread yet (hashicorp/
+    terraform-provider-aws#33367: "Could not assume IAM role"). A stream takes longer to make than that."""
+    role = definitions.resources("AWS::IAM::Role")["EventDestinationRole"]["Properties"]
+    assert "EventStream" not in str(role)
+    stream = template()["Resources"]["EventStream"]["Properties"]["DeliveryStreamName"]
+    (statement,) = role["Policies"][0]["PolicyDocument"]["Statement"]
+    assert resolved(statement["Resource"]).endswith(f":deliverystream/{resolved(stream)}")
+
+
 def test_a_launchs_end_is_heard_of() -> None:
     """The rule sees this machine's executions that did not succeed, and keeps trying for a day."""
     rule = FUNCTIONS["RecordLaunchEndFunction"]["Properties"]["Events"]["LaunchEnded"]["Properties"]
