@@ -349,8 +349,10 @@ def too_many_batches_failed(account: Account) -> None:
 
 @scenario
 def asked_for_nothing(account: Account) -> None:
-    """An input without a campaign is refused."""
+    """An input without a campaign's id is refused, whatever stands in its place."""
     ends(account.run("launch_campaign", {"campaign": CAMPAIGN}), "InputInvalid")
+    for number, given in enumerate((5, "", None, [CAMPAIGN], "x" * 3000, "../advent")):
+        ends(account.run("launch_campaign", {"campaign_id": given}, f"odd-{number}"), "InputInvalid")
 
 
 @scenario
@@ -698,8 +700,10 @@ def cancelled_without_knowing_the_fan_out(account: Account) -> None:
 
 @scenario
 def cancelled_nothing(account: Account) -> None:
-    """An input without a campaign is refused."""
+    """An input without a campaign's id is refused, whatever stands in its place."""
     ends(account.run("cancel_campaign", {}), "InputInvalid")
+    for number, given in enumerate((5, "", None, [CAMPAIGN], "x" * 3000, "../advent")):
+        ends(account.run("cancel_campaign", {"campaign_id": given}, f"odd-{number}"), "InputInvalid")
 
 
 @scenario
