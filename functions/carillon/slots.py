@@ -24,40 +24,59 @@ class Clock(Protocol):
         ...
 
 
-class Cadence:
-    """What a process has learnt about its own speed; each figure is half old, half new (but 2 s at the most: a hiccup
-    is to be forgotten after a few e-mails)."""
+class _Duration:
+    """A duration as last seen, and how much it varies; each is half old, half new (but 2 s at the most: a hiccup is to
+    be forgotten after a few e-mails)."""
 
     def __init__(self) -> None:
-        self._reply_us = 0
-        self._ready_us = 0
-        self._posting_us = 0
+        self.mean_us = 0
+        self.deviation_us = 0
+
+    def took(self, elapsed: timedelta) -> None:
+        new_us = min(max(elapsed // timedelta(microseconds=1), 0), _LONGEST_LEAD_US)
+        self.deviation_us = (self.deviation_us + abs(new_us - self.mean_us)) // 2
+        self.mean_us = (self.mean_us + new_us) // 2
+
+    @property
+    def rarely_longer_us(self) -> int:
+        """What it hardly ever exceeds: as TCP tells a late answer from a lost one (RFC 6298), with less patience."""
+        return self.mean_us + 2 * self.deviation_us
+
+
+class Cadence:
+    """What a process has learnt about its own speed."""
+
+    def __init__(self) -> None:
+        self._reply = _Duration()
+        self._ready = _Duration()
+        self._posting = _Duration()
         self._interval_us: int | None = None
 
     def reply_took(self, elapsed: timedelta, interval_us: int | None) -> None:
         """A reservation was answered; the pace is one e-mail every ``interval_us``."""
-        self._reply_us = _mean(self._reply_us, elapsed)
+        self._reply.took(elapsed)
         self._interval_us = interval_us or self._interval_us
 
     def ready_took(self, elapsed: timedelta) -> None:
         """From deciding to claim until the e-mail could go."""
-        self._ready_us = _mean(self._ready_us, elapsed)
+        self._ready.took(elapsed)
 
     def posting_took(self, elapsed: timedelta) -> None:
         """From asking SES until the outcome was written."""
-        self._posting_us = _mean(self._posting_us, elapsed)
+        self._posting.took(elapsed)
 
     @property
     def lead_us(self) -> int:
         """How long before its slot an e-mail has to be begun, so as not to miss it."""
-        return min(max(2 * (self._reply_us + self._ready_us), _SHORTEST_LEAD_US), _LONGEST_LEAD_US)
+        lead_us = self._reply.rarely_longer_us + self._ready.rarely_longer_us
+        return min(max(lead_us, _SHORTEST_LEAD_US), _LONGEST_LEAD_US)
 
     def at_once(self, wanted: int) -> int:
         """How many slots to take together: all if we are faster than they follow each other, else the next alone.
 
         Slots that go by while we are busy are lost to everybody; many senders, each taking one, lose none.
         """
-        keeps_up = self._interval_us is None or self._ready_us + self._posting_us <= self._interval_us
+        keeps_up = self._interval_us is None or self._ready.mean_us + self._posting.mean_us <= self._interval_us
         return wanted if keeps_up else 1
 
 
@@ -138,8 +157,3 @@ class Slots:
     def _sleep_until(self, instant_us: int) -> None:
         if (ahead := instant_us - self._now()) > 0:
             self._clock.sleep(ahead / SECOND_US)
-
-
-def _mean(old_us: int, elapsed: timedelta) -> int:
-    new_us = min(max(elapsed // timedelta(microseconds=1), 0), _LONGEST_LEAD_US)
-    return (old_us + new_us) // 2
