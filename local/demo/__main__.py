@@ -198,8 +198,8 @@ def run(demo: Demo) -> bool:
     demo.suppress(first.suppressed | second.suppressed)
 
     demo.set_pace(rate_per_second=40)
-    tomorrow = (demo.remote.now() + timedelta(days=2)).date().isoformat()
-    spring = demo.launch("Spring", first, {"kind": "local_time", "date": tomorrow, "time": "09:00"})
+    day = (demo.remote.now() + timedelta(days=2)).date().isoformat()
+    spring = demo.launch("Spring", first, {"kind": "local_time", "date": day, "time": "09:00"})
     show_plan("Spring", demo.api.get(spring))
     demo.ring(spring, "nine o'clock around the world")
     state = demo.close(spring)
