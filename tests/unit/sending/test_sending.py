@@ -272,7 +272,27 @@ def test_the_campaign_is_read_again_after_a_wait_for_pace(change):
     w.call = stopped_meanwhile
     w.send(*messages())
     assert w.asked == []
+    assert w.calls["Pending to Running"] == 0
     assert statuses(w) == ["Pending"] * 3
+    assert taken_now(w) == 0
+
+
+@pytest.mark.parametrize("change", [{"paused": True}, {"state": CampaignState.CANCELLING}], ids=str)
+def test_the_campaign_is_read_again_between_claim_and_ses(change):
+    """Paused or cancelled while the claim was written: the task goes back, and SES is not asked."""
+    w = world(1)
+    effect = w.call
+
+    def stopped_meanwhile(name, run):
+        if name == "Pending to Running":
+            w.pass_time(1)
+            w.campaigns["advent"] = w.campaigns["advent"].model_copy(update=change)
+        return effect(name, run)
+
+    w.call = stopped_meanwhile
+    w.send(*messages(1))
+    assert w.asked == []
+    assert statuses(w) == ["Pending"]
     assert taken_now(w) == 0
 
 
