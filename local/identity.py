@@ -158,7 +158,12 @@ class Iam:
             action="sts:AssumeRole",
             resource_arn=role_arn,
             region=self.region,
-            service_context={"aws:sourceaccount": self.account_id, "aws:sourcearn": source_arn or None},
+            service_context={
+                "aws:sourceaccount": self.account_id,
+                "aws:sourcearn": source_arn or None,
+                # CloudWatch Logs' guide, "Create a Firehose delivery stream".
+                "sts:externalid": self.account_id if service_principal == "firehose.amazonaws.com" else None,
+            },
         )
         allowed = False
         for statement in [statements] if isinstance(statements, dict) else statements:

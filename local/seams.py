@@ -20,6 +20,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -281,6 +282,7 @@ def name_resources_in_full() -> None:
                     return "*"
                 return scheduler_resource(region, account_id, operation, params)
             _form_key.set("")
+            _from_address.set("")
             if service == "s3" and headers.get("content-type", "").startswith("multipart/form-data"):
                 _form_key.set(_form_field(b"x-amz-credential", body).partition("/")[0])
                 return f"arn:aws:s3:::{path.strip('/')}/{_form_field(b'key', body)}"
@@ -289,7 +291,9 @@ def name_resources_in_full() -> None:
                     sender = contract("sesv2").parse(method, path, headers, body, query_params)[1]["FromEmailAddress"]
                 except (AwsError, KeyError):
                     return "*"
-                return f"arn:aws:ses:{region}:{account_id}:identity/{sender.rpartition('@')[2].rstrip('> ').lower()}"
+                address = parseaddr(sender)[1]
+                _from_address.set(address)
+                return f"arn:aws:ses:{region}:{account_id}:identity/{address.rpartition('@')[2].lower()}"
             return original(service, method, path, headers, body, query_params, region, account_id)
 
         return extract_resource_arn
@@ -362,6 +366,8 @@ def trust_loopback() -> None:
 
 # The signing key named in the form of a presigned POST, for the request under way.
 _form_key: contextvars.ContextVar[str] = contextvars.ContextVar("form_key", default="")
+# The bare From address of an e-mail, for the request under way.
+_from_address: contextvars.ContextVar[str] = contextvars.ContextVar("from_address", default="")
 _FORM_FIELD = rb'name="%s"\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n'
 
 
@@ -373,7 +379,11 @@ def _form_field(name: bytes, body: bytes) -> str:
 
 def let_forms_upload() -> None:
     """A presigned POST is authorized as the key that signed its policy, and S3 refuses who is nobody;
-    MiniStack lets both pass as root. The signature and the policy's conditions are MiniStack's to check."""
+    MiniStack lets both pass as root. The signature and the policy's conditions are MiniStack's to check.
+
+    And an e-mail's From address is ``ses:FromAddress`` to the conditions of a role (Service Authorization Reference,
+    SES v2), which MiniStack leaves out.
+    """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def enforce(
@@ -388,6 +398,8 @@ def let_forms_upload() -> None:
                 if not (key := _form_key.get()):
                     return private("core.iam_evaluator").EvalResult("ImplicitDeny", principal_arn="anonymous")
                 access_key_id, iam_action = key, "s3:PutObject"
+            if iam_action == "ses:SendEmail" and (address := _from_address.get()):
+                service_context = {**(service_context or {}), "ses:fromaddress": address}
             return original(access_key_id, iam_action, service, region, resource_arn, service_context)
 
         return enforce

@@ -744,3 +744,26 @@ def test_an_email_is_allowed_by_the_identity_that_it_is_sent_from(cloud: Cloud) 
 
     assert refusal("news@News.example.com") != "AccessDeniedException"
     assert refusal("news@other.example.com") == "AccessDeniedException"
+
+
+def test_a_role_is_held_to_from_addresses(cloud: Cloud) -> None:
+    """``ses:FromAddress`` is the bare address, compared case by case (SES's guide, "Sending policy examples")."""
+    identities = f"arn:aws:ses:{REGION}:{ACCOUNT_ID}:identity/*"
+    patterns = {"ses:FromAddress": ["*@news.example.com", "*@*.news.example.com"]}
+    statement = allow("ses:SendEmail", identities, StringLike=patterns)
+    sender = as_role(cloud, make_role(cloud, "lambda", statement), "lambda", "sesv2")
+    content = {"Simple": {"Subject": {"Data": "s"}, "Body": {"Text": {"Data": "t"}}}}
+
+    def is_allowed(address: str) -> bool:
+        try:
+            sender.send_email(
+                FromEmailAddress=f"News <{address}>", Destination={"ToAddresses": ["a@example.com"]}, Content=content
+            )
+        except ClientError as refused:
+            return str(refused.response["Error"]["Code"]) != "AccessDeniedException"
+        return True
+
+    assert is_allowed("news@news.example.com")
+    assert is_allowed("news@sub.news.example.com")
+    assert not is_allowed("news@NEWS.example.com")
+    assert not is_allowed("news@fakenews.example.com")
