@@ -160,16 +160,15 @@ def outside_window(pace: CampaignPace, slot: int, now: datetime) -> bool:
     """
     zone = ZoneInfo(pace.timezone)
     day = datetime.fromtimestamp(slot, zone).date()
-    for start_day in (day - timedelta(days=1), day):
-        if start_day.isoweekday() not in pace.weekdays:
-            continue
-        for window in pace.windows:
-            end_day = start_day + timedelta(days=window.end <= window.start)
-            start = datetime.combine(start_day, window.start, zone).timestamp()
-            end = datetime.combine(end_day, window.end, zone).timestamp()
-            if start <= slot < end:
-                slack = OUTSIDE_WINDOW.total_seconds()
-                return not start - slack <= now.timestamp() < end + slack
+    if day.isoweekday() not in pace.weekdays:
+        return False
+    for window in pace.windows:
+        end_day = day + timedelta(days=window.end <= window.start)  # 00:00 is the day's end
+        start = datetime.combine(day, window.start, zone).timestamp()
+        end = datetime.combine(end_day, window.end, zone).timestamp()
+        if start <= slot < end:
+            slack = OUTSIDE_WINDOW.total_seconds()
+            return not start - slack <= now.timestamp() < end + slack
     return False
 
 
@@ -263,16 +262,17 @@ class _Batch:
 
     # before the claim
 
-    def _campaign(self, envelope: _Envelope, *, fresh: bool = False) -> Campaign | None:
+    def _campaign(self, envelope: _Envelope, *, fresh_at: datetime | None = None) -> Campaign | None:
         campaign_id = envelope.message.campaign
         looked = self._looks.get(campaign_id)
-        if looked is None or (fresh and self._now() - looked[0] > LOOK_IS_FRESH):
+        if looked is None or (fresh_at and fresh_at - looked[0] > LOOK_IS_FRESH):
             at = self._now()
             try:
                 looked = (at, self._sender.campaigns.get(campaign_id, consistent=True))
             except CampaignNotFound:
                 looked = (at, None)
             self._looks[campaign_id] = looked
+            self._sender.cadence.look_took(self._now() - at)
         return looked[1]
 
     def _sends(self, envelope: _Envelope, campaign: Campaign | None) -> bool:
@@ -338,7 +338,7 @@ class _Batch:
             Exception: before SES was asked, and the claim has been given back.
         """
         message, sender = envelope.message, self._sender
-        campaign = self._campaign(envelope, fresh=True)
+        campaign = self._campaign(envelope, fresh_at=self._now())
         if campaign is None or not self._sends(envelope, campaign):
             return None
         if overdue := past_deadline(campaign, self._now()):
@@ -360,15 +360,15 @@ class _Batch:
             sender.cadence.ready_took(self._now() - began)
             on_time = False
             while not on_time:
-                if refused := self._slots.enter(left):
+                if refused := self._slots.draw_near(left):
                     self._settle(claims.release(message, token))
                     self._put_off(envelope, refused)
                     return refused
-                campaign = self._campaign(envelope, fresh=True)
+                campaign = self._campaign(envelope, fresh_at=max(self._slots.opening, self._now()))
                 if campaign is None or not self._sends(envelope, campaign):
                     self._settle(claims.release(message, token))
                     return None
-                on_time = self._slots.on_time()  # a look takes time, too
+                on_time = self._slots.enter()
         except Exception:
             self._settle(claims.release(message, token))
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from carillon.pace import SECOND_US, Grant, PaceSettings, Refusal, Refused, epoch_us
@@ -50,6 +50,7 @@ class Cadence:
         self._reply = _Duration()
         self._ready = _Duration()
         self._posting = _Duration()
+        self._look = _Duration()
         self._interval_us: int | None = None
 
     def reply_took(self, elapsed: timedelta, interval_us: int | None) -> None:
@@ -65,10 +66,19 @@ class Cadence:
         """From asking SES until the outcome was written."""
         self._posting.took(elapsed)
 
+    def look_took(self, elapsed: timedelta) -> None:
+        """The campaign was read."""
+        self._look.took(elapsed)
+
+    @property
+    def look_us(self) -> int:
+        """How long before its slot the campaign has to be looked at again, so as not to miss it."""
+        return self._look.rarely_longer_us
+
     @property
     def lead_us(self) -> int:
         """How long before its slot an e-mail has to be begun, so as not to miss it."""
-        lead_us = self._reply.rarely_longer_us + self._ready.rarely_longer_us
+        lead_us = self._reply.rarely_longer_us + self._ready.rarely_longer_us + self.look_us
         return min(max(lead_us, _SHORTEST_LEAD_US), _LONGEST_LEAD_US)
 
     def at_once(self, wanted: int) -> int:
@@ -103,19 +113,27 @@ class Slots:
             self._sleep_until(slot - self._cadence.lead_us)
         return None
 
-    def enter(self, wanted: int) -> Refused | None:
-        """Wait for the next slot and be in it: what is sent has to begin at once. A slot that we miss is lost."""
+    def draw_near(self, wanted: int) -> Refused | None:
+        """Take the next slot and wait until it is as near as a look at the campaign takes."""
         while True:
             grant = self._held(wanted)
             if isinstance(grant, Refused):
                 return grant
             slot = grant.take(self._now())
-            if slot is None:
-                continue
-            self._sleep_until(slot)
-            self._slot_us = slot
-            if self.on_time():
+            if slot is not None:
+                self._slot_us = slot
+                self._sleep_until(slot - self._cadence.look_us)
                 return None
+
+    @property
+    def opening(self) -> datetime:
+        """When the slot that was taken last begins."""
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self._slot_us)
+
+    def enter(self) -> bool:
+        """Wait for the slot; whether we are in it: an e-mail has to begin at once, and a slot that we miss is lost."""
+        self._sleep_until(self._slot_us)
+        return self.on_time()
 
     def on_time(self) -> bool:
         """Whether the slot that was entered last has not gone by, nor the time in which anything may be sent."""
