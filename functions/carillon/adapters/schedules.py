@@ -55,8 +55,9 @@ class Schedules:
             return
 
     def delete_group(self, group: str) -> None:
-        """Delete the group and every schedule left in it; one that is gone is fine."""
+        """Delete the group and every schedule left in it; one that is gone, or going, is fine."""
+        gone = self._client.exceptions
         try:
             self._client.delete_schedule_group(Name=group)
-        except self._client.exceptions.ResourceNotFoundException:
+        except (gone.ResourceNotFoundException, gone.ConflictException):
             return
