@@ -96,6 +96,10 @@ class Stage:
         for _ in range(4):
             self.cloud.advance(900)
             time.sleep(1)
+        self.quiet_queue()
+
+    def quiet_queue(self) -> None:
+        """Wait until no message waits or is being worked on; those with a delay may."""
         queue = self.stack.outputs["SendQueueUrl"]
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
 
