@@ -22,6 +22,9 @@ from tests.local.end_to_end.stage import Stage, csv, people
 RATE = 25
 """E-mails a second: 1,000 are due within 40 s, and a sender of the local cloud keeps up with it."""
 
+PATIENCE = 300
+"""Seconds from launch until what has been accepted by then is reported as it is."""
+
 
 def main(recipients: int) -> None:
     """Run it and print its figures."""
@@ -54,8 +57,11 @@ def measure(stage: Stage, recipients: int) -> None:
 
     slots = stage.stack.slots(campaign)
     stage.to(slots[0])
-    stage.until(lambda: stage.stack.outcome(campaign).settled, recipients)
-    mails = [m["accepted_at"] for m in accepted(stage.cloud.directory / "mailbox") if m["tags"]["campaign"] == campaign]
+    mails: list[float] = []
+    while len(mails) < recipients and time.monotonic() - began < PATIENCE:
+        time.sleep(1)  # from the mailbox: counting rows would keep the cloud busier than sending does
+        journal = accepted(stage.cloud.directory / "mailbox")
+        mails = [mail["accepted_at"] for mail in journal if mail["tags"]["campaign"] == campaign]
     print(f"slots spread over {slots[-1] - slots[0]} s; e-mails accepted: {len(mails)}")
     print(f"first slot to first e-mail: {min(mails) - slots[0]:.1f} s; to last e-mail: {max(mails) - slots[0]:.1f} s")
 
