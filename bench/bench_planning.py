@@ -72,7 +72,7 @@ def bench_preparation(rows: int, work: Path) -> None:
     print(f"list: {rows:,} rows, {source.stat().st_size / 1e6:,.0f} MB")
     with timed("bare copy to Parquet by DuckDB"):
         duckdb.connect().execute(
-            f"COPY (SELECT * FROM read_csv('{source}', all_varchar = true)) "  # noqa: S608
+            f"COPY (SELECT * FROM read_csv('{source}', all_varchar = true)) "  # noqa: S608  (a path of our own)
             f"TO '{work / 'bare.parquet'}' (FORMAT parquet, COMPRESSION zstd)"
         )
     step = Step.model_validate({"template": "t.html", "subject": "Hello {{ first_name }}", "rule": {"kind": "asap"}})

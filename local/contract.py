@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import botocore.session
-import regex  # type: ignore[import-untyped]
+import regex  # type: ignore[import-untyped]  # ships no types
 from botocore.model import OperationModel, ServiceModel
 from botocore.utils import parse_timestamp
 

@@ -202,7 +202,7 @@ def invalid(error: RequestValidationError) -> Response[str]:
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", f"mend these and send it again: {detail}", errors)
 
 
-@app.exception_handler([JSONDecodeError, UnicodeDecodeError, RecursionError])  # type: ignore[untyped-decorator]
+@app.exception_handler([JSONDecodeError, UnicodeDecodeError, RecursionError])  # type: ignore[untyped-decorator]  # Powertools' own
 def malformed(error: Exception) -> Response[str]:
     """No JSON at all: not even text, or nested past reason."""
     return not_json()
@@ -230,7 +230,7 @@ def not_typed_json() -> Response[str]:
     return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "NotJson", detail)
 
 
-@app.exception_handler(CarillonError)  # type: ignore[untyped-decorator]
+@app.exception_handler(CarillonError)  # type: ignore[untyped-decorator]  # Powertools' own
 def refused(error: CarillonError) -> Response[str]:
     """A refusal of the domain, in its own words."""
     return problem(STATUS.get(type(error), HTTPStatus.CONFLICT), error.code, str(error))
@@ -242,7 +242,7 @@ def unknown(error: NotFoundError) -> Response[str]:
     return problem(HTTPStatus.NOT_FOUND, "NoSuchRoute", "there is no such route: GET /openapi.json lists them")
 
 
-@app.exception_handler(Exception)  # type: ignore[untyped-decorator]
+@app.exception_handler(Exception)  # type: ignore[untyped-decorator]  # Powertools' own
 def unexpected(error: Exception) -> Response[str]:
     """Our fault. The log gets where and what kind, not the message: it could quote an address."""
     where = [f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]

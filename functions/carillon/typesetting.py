@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import css_inline
 import minijinja
-from inscriptis import get_text  # type: ignore[import-untyped]
-from inscriptis.css_profiles import CSS_PROFILES  # type: ignore[import-untyped]
-from inscriptis.model.config import ParserConfig  # type: ignore[import-untyped]
+from inscriptis import get_text  # type: ignore[import-untyped]  # ships no types
+from inscriptis.css_profiles import CSS_PROFILES  # type: ignore[import-untyped]  # ships no types
+from inscriptis.model.config import ParserConfig  # type: ignore[import-untyped]  # ships no types
 
 from carillon.errors import TemplateRejected
 from carillon.shapes import Step

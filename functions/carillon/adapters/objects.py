@@ -53,7 +53,7 @@ class Objects:
     def copy(self, key: str, version: str, target: str) -> None:
         """Copy that version of ``key`` to the key ``target``, inside S3."""
         source = {"Bucket": self.bucket, "Key": key} | ({} if version == "null" else {"VersionId": version})
-        self._client.copy(source, self.bucket, target, Config=_TRANSFER)  # type: ignore[arg-type]
+        self._client.copy(source, self.bucket, target, Config=_TRANSFER)  # type: ignore[arg-type]  # a plain dict
 
     def put(self, key: str, content: bytes, content_type: str) -> str:
         """Write ``key``; its new version."""

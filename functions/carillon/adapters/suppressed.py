@@ -49,5 +49,5 @@ class SuppressionLookup:
             left = answer.get("UnprocessedKeys", {}).get(self._table)
             if not left:
                 return found
-            wanted = list(left["Keys"])  # type: ignore[arg-type]
+            wanted = list(left["Keys"])  # type: ignore[arg-type]  # what came back is what was sent
         raise TimeoutError("DynamoDB leaves suppressions unread: try again")
