@@ -1,0 +1,1 @@
+"""The command line: what needs no account works on files alone."""
