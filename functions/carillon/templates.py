@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import minijinja
+from pydantic import Field
 
+from carillon import filters, syntax
 from carillon.errors import CarillonError
 from carillon.shapes import Shape
 
 FUEL = 100_000
 """MiniJinja instructions for one rendering. A placeholder takes about 4: room for a template of 500 KB, none for a loop
 that would use up the sender's time."""
+
+LARGEST_EMAIL = 7_000_000
+"""Bytes of all parts: in base64 still under the 10 MB from which SES slows a sender down (AWS_CONTRACTS 3)."""
+
+LARGEST_RENDERING = 64 * 2**20
+"""Characters that a rendering may be before its size is known: what the sender's memory can take beside the rest."""
 
 
 class TemplateError(CarillonError):
@@ -33,9 +42,16 @@ class Prepared(Shape):
     """CSS inlined, preheader inside."""
     text: str
     placeholders: tuple[str, ...]
-    """Every name that some part uses, sorted: the data that a task must carry."""
+    """Every name that some part uses, sorted: the data that a task must carry. `carillon.syntax.LOCALE` and ``ZONE``
+    are among them where a filter writes for them."""
     required: tuple[str, ...] | None
     """The names without which rendering fails; None: that depends on the data (conditions), so ask by rendering."""
+    given: tuple[str, ...] = ()
+    """Names that some part uses and no column fills: `carillon.syntax.BUILTINS` and what an enrichment provides."""
+    formatted: dict[str, str] = Field(default={})
+    """Placeholders whose value has to be a ``date`` or a ``number``, for a filter reads it as it is."""
+    warnings: tuple[str, ...] = ()
+    """What a person should look at before launch, in sentences."""
 
 
 @dataclass(frozen=True)
@@ -50,33 +66,59 @@ class Rendered:
 class Renderer:
     """Renders one prepared step; make it once and keep it, for compiling is the expensive part."""
 
-    def __init__(self, prepared: Prepared):
-        self._placeholders = prepared.placeholders
-        self._environment = environment(prepared)
+    def __init__(self, prepared: Prepared, *, trial: bool = False):
+        """``trial``: as `environment` says."""
+        self._names = prepared.placeholders + prepared.given
+        self._environment = environment(prepared, trial=trial)
+        parts = (prepared.subject, prepared.html, prepared.text)
+        self._tags = sum(sum(1 for _ in syntax.tags(part)) for part in parts)
+        self._repeated = max(map(syntax.repeated, parts))
+        filters.load(prepared.placeholders)
 
-    def render(self, data: Mapping[str, Any]) -> Rendered:
-        """The e-mail for ``data`` (placeholder → value; None and blanks count as missing).
+    def render(self, data: Mapping[str, Any], given: Mapping[str, str] = {}) -> Rendered:
+        """The e-mail for ``data`` (placeholder → value) and what Carillon gives itself (`Prepared.given`), which goes
+        first. None and blanks count as missing.
 
         Raises:
-            TemplateError: a value without a default is missing, a filter fails, the fuel runs out, or the subject
-                would have a line break, which could become a header of its own.
+            TemplateError: a value without a default is missing, a filter fails, the fuel runs out, the e-mail would be
+                too large, or the subject would have a line break, which could become a header of its own.
         """
-        values = {name: value for name, value in data.items() if not _is_empty(value)}
+        values = {name: value for name, value in (*data.items(), *given.items()) if not _is_empty(value)}
+        self._bound(values)
+        part = ""
         try:
-            subject, html, text = (
-                self._environment.render_template(part, **values) for part in ("subject", "html", "text")
-            )
+            made = []
+            for part in ("subject", "html", "text"):
+                made.append(self._environment.render_template(part, **values))
         except minijinja.TemplateError as error:
-            raise TemplateError(_explain(error, [name for name in self._placeholders if name not in values])) from None
+            raise TemplateError(_explain(error, self._missing(values))) from None
+        except filters.MissingValue:
+            raise TemplateError(_lacking(part, self._missing(values))) from None
+        except filters.FilterError as error:
+            raise TemplateError(f"{error} ({part})") from None
+        subject, html, text = made
         if subject.splitlines() != [subject] or "\x00" in subject:
             raise TemplateError("the subject is empty or has a line break: take it out of the value that it uses")
+        if len(html) + len(text) > LARGEST_EMAIL // 4 and sum(len(each.encode()) for each in made) > LARGEST_EMAIL:
+            raise TemplateError(f"the e-mail would be over {LARGEST_EMAIL:,} bytes: shorten the values that it repeats")
         return Rendered(subject, html, text)
 
+    def _bound(self, values: Mapping[str, Any]) -> None:
+        """Let nothing be rendered that could take the sender's memory, whatever the template does with ``values``."""
+        longest = max((len(value) for value in values.values() if isinstance(value, str)), default=0)
+        if self._repeated:
+            self._environment.fuel = min(FUEL, LARGEST_RENDERING // max(self._repeated, 2 * longest, 1))
+        elif self._tags * longest > LARGEST_RENDERING:
+            raise TemplateError(f"the e-mail would be over {LARGEST_EMAIL:,} bytes: shorten the values that it repeats")
 
-def lacks(renderer: Renderer, data: Mapping[str, Any]) -> bool:
+    def _missing(self, values: Mapping[str, Any]) -> list[str]:
+        return [name for name in self._names if name not in values]
+
+
+def lacks(renderer: Renderer, data: Mapping[str, Any], given: Mapping[str, str] = {}) -> bool:
     """Whether a missing value would stop ``data`` from being rendered (for a `Prepared` without ``required``)."""
     try:
-        renderer.render(data)
+        renderer.render(data, given)
     except TemplateError as error:
         return str(error).startswith(_MISSING)
     return False
@@ -85,13 +127,24 @@ def lacks(renderer: Renderer, data: Mapping[str, Any]) -> bool:
 _MISSING = "a value without default is missing"
 
 
-def environment(prepared: Prepared, debug: bool = False) -> minijinja.Environment:
-    """``debug`` names what is undefined in an error, but with its value beside it: only for made-up data."""
+def ses_data(values: Mapping[str, Any]) -> dict[str, str]:
+    """What fills `carillon.typesetting.for_ses`: each value escaped for HTML, and plain on one line for the rest."""
+    filled = {name: str(value) for name, value in values.items() if not _is_empty(value)}
+    return {f"html_{name}": escape(value) for name, value in filled.items()} | {
+        f"text_{name}": " ".join(value.replace("\x00", "").splitlines()) for name, value in filled.items()
+    }
+
+
+def environment(prepared: Prepared, *, trial: bool = False) -> minijinja.Environment:
+    """``trial`` is for made-up data only: an error names what is undefined, with its value beside it, and filters take
+    any value for one that they can read."""
     environment = minijinja.Environment(
         templates={"subject": prepared.subject, "html": prepared.html, "text": prepared.text},
         undefined_behavior="strict",
         fuel=FUEL,
-        debug=debug,
+        debug=trial,
+        pycompat=False,
+        filters=filters.filters(trial=trial),
         auto_escape_callback=lambda name: "html" if name == "html" else None,
     )
     for function in environment.globals:
@@ -103,11 +156,15 @@ def _explain(error: minijinja.TemplateError, missing: list[str]) -> str:
     where = f"{error.name}, line {error.line}"
     match error.kind:
         case "UndefinedError":
-            return f"{_MISSING} ({where}); empty here: {', '.join(missing)}"
+            return _lacking(where, missing)
         case "OutOfFuel":
             return f"rendering takes too many steps ({where})"
         case kind:
             return f"{kind} ({where})"
+
+
+def _lacking(where: str, missing: list[str]) -> str:
+    return f"{_MISSING} ({where}); empty here: {', '.join(missing)}"
 
 
 def _is_empty(value: object) -> bool:
