@@ -101,7 +101,7 @@ def bench_preparation(rows: int, work: Path) -> None:
         recipients.write_rejects(directory / "rejects.csv")
     (directory / "batches").mkdir()
     with timed("batches"):
-        cut = tasks.cut(slots, directory / "batches", "bench", 1, overhead)
+        cut = tasks.cut(slots, directory / "batches", "g1-bench", overhead)
     print(f"{recipients.count():,} valid, {len(cut.manifest):,} batches, in all {time.perf_counter() - began:.2f} s")
 
 

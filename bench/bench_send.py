@@ -146,7 +146,7 @@ def work(count: int) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
             campaign_id="advent",
             address=address,
             status=TaskStatus.PENDING,
-            batch=0,
+            batch="g1-aaaa/0",
             client_token="c" * 40,
             expires_at=EXPIRES,
             **common,
@@ -230,6 +230,7 @@ def main(count: int) -> None:
         spec=SPEC,
         state=CampaignState.DISPATCHING,
         generation=1,
+        prepared="g1-aaaa",
         created_at="2026-11-29T08:00:00Z",
         changed_at="2026-11-29T08:00:00Z",
         expires_at=EXPIRES,
@@ -247,7 +248,7 @@ def main(count: int) -> None:
         assert not kept
     own_ms = (time.process_time() - began - aws.cpu) / count * 1000
     assert aws.calls["send_email"] == count
-    renderer = sender.templates.renderer("advent", 1, 0)
+    renderer = sender.templates.renderer("advent", "g1-aaaa", 0)
     _, message = _example()
     began = time.process_time()
     for _ in range(1000):

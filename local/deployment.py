@@ -128,13 +128,25 @@ class Deployment:
 
     def slots(self, campaign_id: str, generation: int = 1) -> list[int]:
         """The planned instants of a generation (epoch seconds), in order."""
-        batches = [line["batch"] for line in self.lines(keys.manifest(campaign_id, generation))]
-        return sorted(line["slot"] for n in batches for line in self.lines(keys.batch(campaign_id, generation, n)))
+        return sorted(line["slot"] for line in self.batch_lines(campaign_id, generation))
+
+    def manifest(self, campaign_id: str, generation: int = 1) -> list[dict[str, Any]]:
+        """The manifest of the first generation, or of the newest."""
+        campaign = self.api.get(f"/campaigns/{campaign_id}")
+        if generation == 1:
+            return self.lines(keys.manifest(campaign_id, campaign["prepared"]))
+        assert campaign["prepared_generation"] == generation, "only the first and the newest manifest can be asked for"
+        return self.lines(campaign["summary"]["manifest_key"])
+
+    def batch_lines(self, campaign_id: str, generation: int = 1) -> list[dict[str, Any]]:
+        """Every line of every batch of a generation."""
+        batches = [line["batch"] for line in self.manifest(campaign_id, generation)]
+        return [line for name in batches for line in self.lines(keys.batch(campaign_id, name))]
 
     def outcome(self, campaign_id: str) -> Outcome:
         """Count the rows of a campaign; what was enrolled comes from the first manifest, not from the rows."""
         return Outcome(
-            enrolled=sum(line["count"] for line in self.lines(keys.manifest(campaign_id, 1))),
+            enrolled=sum(line["count"] for line in self.manifest(campaign_id)),
             statuses=Counter(TaskStatus(row["status"]) for row in self.rows(campaign_id)),
         )
 

@@ -145,7 +145,7 @@ class TaskTable:
         ).fetchnumpy()["code"]
         return different, codes
 
-    def cut(self, slots: Ints, directory: Path, campaign_id: str, generation: int, overhead: int) -> Cut:
+    def cut(self, slots: Ints, directory: Path, attempt: str, overhead: int) -> Cut:
         """Batches in the order of ``slots`` (by ``n``; -1: left out), each as long as EnrolBatch's result allows."""
         planned = np.flatnonzero(slots >= 0)
         order = planned[np.argsort(slots[planned], kind="stable")]
@@ -165,8 +165,7 @@ class TaskTable:
             files.append(path)
             manifest.append(
                 ManifestLine(
-                    batch=number,
-                    key=keys.batch(campaign_id, generation, number),
+                    batch=f"{attempt}/{number}",
                     count=len(lines),
                     first_slot=first_slot,
                 )

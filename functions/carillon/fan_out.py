@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r"\S+@\S+")
 class Child:
     """One child execution as ResultWriter wrote it down."""
 
-    batch: int | None
+    batch: str | None
     """None: its input was not written, so nobody knows."""
     output: Mapping[str, Any] | None
     """{batch, enrolled, scheduled, settled, refused} of a child that succeeded."""
@@ -81,7 +81,7 @@ def confirm_fan_out(
     refused = sum(int(c.output["refused"]) for c in children if c.output is not None)
     reason = hopeless(missing, children)
     if missing and not reason and request.round < ROUNDS:
-        key = keys.manifest(request.campaign_id, request.generation, request.round + 1)
+        key = keys.retry_manifest(request.manifest_key, request.round + 1)
         version = files.write_manifest(key, missing)
         return ConfirmFanOutResult(remaining=len(missing), manifest_key=key, manifest_version=version, refused=refused)
     campaigns.count_refused(request.campaign_id, request.generation, refused)
@@ -116,7 +116,7 @@ def child(record: Mapping[str, Any]) -> Child:
 
 def unproven(manifest: Iterable[ManifestLine], children: Iterable[Child]) -> list[ManifestLine]:
     """Lines that no child's output proves complete: a row for each task, and each scheduled, settled or refused."""
-    proven: set[tuple[int, int]] = set()
+    proven: set[tuple[str, int]] = set()
     for c in children:
         if c.batch is None or c.output is None:
             continue

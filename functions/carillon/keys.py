@@ -66,20 +66,40 @@ def prefix(campaign_id: str) -> str:
     return f"campaigns/{campaign_id}/"
 
 
-def template(campaign_id: str, step: int) -> str:
+def attempt(generation: int, nonce: str) -> str:
+    """Names one preparation: two of one generation never write to the same place. ``nonce`` is fresh."""
+    return f"g{generation}-{nonce}"
+
+
+def preparation(campaign_id: str, attempt: str) -> str:
+    """S3 prefix, with its slash, of all that one preparation writes, and nobody ever writes again."""
+    return f"{prefix(campaign_id)}prepared/{attempt}/"
+
+
+def template(campaign_id: str, attempt: str, step: int) -> str:
     """S3 key of a step's prepared template (`carillon.templates.Prepared` as JSON)."""
-    return f"{prefix(campaign_id)}templates/{step}.json"
+    return f"{preparation(campaign_id, attempt)}templates/{step}.json"
 
 
-def manifest(campaign_id: str, generation: int, round_number: int = 0) -> str:
-    """S3 key of the Distributed Map's items; round 0 is the whole generation, later ones what was missing."""
-    name = "manifest" if round_number == 0 else f"manifest-retry-{round_number}"
-    return f"{prefix(campaign_id)}batches/g{generation}/{name}.jsonl"
+def manifest(campaign_id: str, attempt: str) -> str:
+    """S3 key of the Distributed Map's items."""
+    return f"{preparation(campaign_id, attempt)}manifest.jsonl"
 
 
-def batch(campaign_id: str, generation: int, number: int) -> str:
-    """S3 key of one batch's lines."""
-    return f"{prefix(campaign_id)}batches/g{generation}/{number:06d}.jsonl"
+def retry_manifest(manifest_key: str, round_number: int) -> str:
+    """S3 key of what of a manifest was missing, for the ``round_number``-th fan-out."""
+    return manifest_key.removesuffix(".jsonl") + f"-retry-{round_number}.jsonl"
+
+
+def summary(campaign_id: str, attempt: str) -> str:
+    """S3 key of what a preparation found (`carillon.shapes.PrepareListResult` as JSON)."""
+    return f"{preparation(campaign_id, attempt)}summary.json"
+
+
+def batch(campaign_id: str, name: str) -> str:
+    """S3 key of one batch's lines; its ``name`` is what manifest and rows say: ``{attempt}/{number}``."""
+    attempt, _, number = name.partition("/")
+    return f"{preparation(campaign_id, attempt)}batches/{int(number):06d}.jsonl"
 
 
 def fan_out_results(campaign_id: str, generation: int) -> str:

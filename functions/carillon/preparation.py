@@ -7,7 +7,7 @@ campaign's record, if the campaign is still this launch's.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from email.utils import parseaddr
@@ -48,16 +48,11 @@ class Campaigns(Protocol):
         """The campaign as it is now."""
         ...
 
-    def record(
-        self,
-        campaign_id: str,
-        expected: CampaignState | Collection[CampaignState],
-        generation: int,
-        *,
-        now: datetime,
-        **changes: Any,
+    def record_preparation(
+        self, campaign_id: str, generation: int, *, now: datetime, summary: Mapping[str, Any], **first: Any
     ) -> Campaign:
-        """Set ``changes`` if the campaign is as expected."""
+        """Put the summary on the record, with ``prepared`` and ``enrolled`` of the campaign's first; the campaign as
+        it is then: with another summary, if the generation was prepared already."""
         ...
 
 
@@ -147,6 +142,8 @@ class Preparation:
     rows: Rows
     now: Callable[[], float]
     """Epoch seconds."""
+    nonce: Callable[[], str]
+    """Some characters of ``[a-z0-9]`` that nobody has had before."""
     sending_domain: str
     """The one domain that this stack may send for, subdomains included."""
     queue_url: str
@@ -160,7 +157,8 @@ class Preparation:
     def prepare(self, request: Prepare) -> PrepareListResult:
         """Prepare a launch, or a resume when an earlier generation was prepared already.
 
-        Doing it again for a generation that is prepared changes nothing and answers the same.
+        Doing it again for a generation that is prepared changes nothing and answers the same; of two that do it at
+        once, one counts, and what the other wrote is nobody's.
 
         Raises:
             CampaignStateConflict: the campaign is not enqueued at this generation (any more).
@@ -168,31 +166,32 @@ class Preparation:
         """
         campaign = self.campaigns.get(request.campaign_id)
         campaigns.expect(campaign, {CampaignState.ENQUEUED}, request.generation)
-        if campaign.summary and campaign.summary["manifest_key"] == keys.manifest(*_at(request)):
+        if campaign.prepared_generation == request.generation:
             return PrepareListResult.model_validate(campaign.summary)
+        attempt = keys.attempt(request.generation, self.nonce())
         self._check_identity(campaign.spec)
         with tempfile.TemporaryDirectory(prefix="carillon-") as directory:
             work = Path(directory)
-            if campaign.enrolled:
-                result = self._resume(campaign, request, work)
-                changes: dict[str, Any] = {}
+            first: dict[str, Any] = {}
+            if campaign.prepared:
+                result = self._resume(campaign, campaign.prepared, request, attempt, work)
             else:
-                result = self._first(campaign, request, work)
-                changes = {"enrolled": result.count}
-        self.campaigns.record(
+                result = self._first(campaign, request, attempt, work)
+                first = {"prepared": attempt, "enrolled": result.count}
+        counted = self.campaigns.record_preparation(
             request.campaign_id,
-            CampaignState.ENQUEUED,
             request.generation,
             now=datetime.fromtimestamp(self.now(), UTC),
             summary=result.model_dump(),
-            **changes,
+            **first,
         )
-        return result
+        return PrepareListResult.model_validate(counted.summary)
 
-    def _first(self, campaign: Campaign, request: Prepare, work: Path) -> PrepareListResult:
+    def _first(self, campaign: Campaign, request: Prepare, attempt: str, work: Path) -> PrepareListResult:
         spec, campaign_id = campaign.spec, campaign.campaign_id
+        prefix = keys.preparation(campaign_id, attempt)
         steps = self._typeset(campaign)
-        source, version = self._take_list(campaign_id, work)
+        source, version = self._take_list(campaign_id, prefix, work)
         recipients = RecipientList(
             source,
             spec.list,
@@ -229,16 +228,15 @@ class Preparation:
 
         for number, prepared in enumerate(steps, 1):
             self.objects.put(
-                keys.template(campaign_id, number), prepared.model_dump_json().encode(), "application/json"
+                keys.template(campaign_id, attempt, number), prepared.model_dump_json().encode(), "application/json"
             )
-        prefix = keys.prefix(campaign_id)
         columns = recipients.write_recipients(work / "recipients.parquet", times)
         self.objects.upload(
             work / "recipients.parquet", f"{prefix}recipients/recipients.parquet", "application/vnd.apache.parquet"
         )
         recipients.write_rejects(work / "rejects.csv")
         self.objects.upload(work / "rejects.csv", f"{prefix}rejects.csv", "text/csv; charset=utf-8")
-        written = self._write_batches(tasks, slots, request, overhead, work)
+        written = self._write_batches(tasks, slots, campaign_id, attempt, overhead, work)
         result = PrepareListResult(
             rows=recipients.rows,
             valid=valid,
@@ -252,11 +250,15 @@ class Preparation:
             list_version=version,
             **written,
         )
-        self.objects.put(_summary_key(campaign_id), result.model_dump_json(indent=1).encode(), "application/json")
+        self.objects.put(
+            keys.summary(campaign_id, attempt), result.model_dump_json(indent=1).encode(), "application/json"
+        )
         recipients.close()
         return result
 
-    def _resume(self, campaign: Campaign, request: Prepare, work: Path) -> PrepareListResult:
+    def _resume(
+        self, campaign: Campaign, prepared: str, request: Prepare, attempt: str, work: Path
+    ) -> PrepareListResult:
         """Plan again, from now, what the first preparation enrolled and nobody has settled.
 
         A target that is past by now takes the next day, as at a launch; ``asap`` stays as soon as possible. Whoever
@@ -264,7 +266,7 @@ class Preparation:
         counted as enrolled, with ``DeadlinePassed``.
         """
         spec, campaign_id = campaign.spec, campaign.campaign_id
-        first = PrepareListResult.model_validate_json(self.objects.read(_summary_key(campaign_id)) or b"")
+        first = PrepareListResult.model_validate_json(self.objects.read(keys.summary(campaign_id, prepared)) or b"")
         database = open_database(work, self.memory_limit)
         tasks = TaskTable(database)
         settled = (
@@ -273,8 +275,8 @@ class Preparation:
             for page in self.rows.shard(campaign_id, shard, *_SETTLED)
             for row in page
         )
-        tasks.take_over(self._lines(first.manifest_key), settled, work)
-        self._remember_times(campaign, tasks, work)
+        tasks.take_over(self._lines(campaign_id, first.manifest_key), settled, work)
+        self._remember_times(campaign, prepared, tasks, work)
         slots, past = self._plan(tasks, spec, request)
         unplanned = int((slots < 0).sum())
         if unplanned:
@@ -282,18 +284,19 @@ class Preparation:
             slots[slots < 0] = max(int(spec.not_after.timestamp()) + 1, int(self._now(request)))
         self._still_ours(request)
         overhead = batches.schedule_overhead(campaign_id, request.generation, self.queue_url)
-        written = self._write_batches(tasks, slots, request, overhead, work)
+        written = self._write_batches(tasks, slots, campaign_id, attempt, overhead, work)
         database.close()
         return first.model_copy(
             update={"past": past, "unplanned": {"not_after": unplanned} if unplanned else {}, **written}
         )
 
-    def _remember_times(self, campaign: Campaign, tasks: TaskTable, work: Path) -> None:
+    def _remember_times(self, campaign: Campaign, prepared: str, tasks: TaskTable, work: Path) -> None:
         """The wall times that the list gave, which batch lines do not carry."""
         steps = [n for n, step in enumerate(campaign.spec.steps, 1) if _has_time_column(step.rule)]
         if not steps:
             return
-        key, local = f"{keys.prefix(campaign.campaign_id)}recipients/recipients.parquet", work / "recipients.parquet"
+        local = work / "recipients.parquet"
+        key = f"{keys.preparation(campaign.campaign_id, prepared)}recipients/recipients.parquet"
         self.objects.fetch(key, self.objects.version(key) or "null", local)
         for step in steps:
             tasks.add_walls(step, local)
@@ -337,15 +340,15 @@ class Preparation:
                 raise TemplateRejected(f"template {step.template!r} is not UTF-8: save it as UTF-8") from None
         return prepared
 
-    def _take_list(self, campaign_id: str, work: Path) -> tuple[Path, str]:
-        """The list in a local file, and its version; the same bytes are kept under the campaign's prefix."""
+    def _take_list(self, campaign_id: str, prefix: str, work: Path) -> tuple[Path, str]:
+        """The list in a local file, and its version; the same bytes are kept under ``prefix``."""
         key = keys.upload(campaign_id, "list.csv")
         version = self.objects.version(key)
         if version is None:
             raise ListRejected("no_list: no list has been uploaded. Create a new campaign and upload it to that.")
         source = work / "source.csv"
         self.objects.fetch(key, version, source)
-        self.objects.copy(key, version, f"{keys.prefix(campaign_id)}source/list.csv")
+        self.objects.copy(key, version, f"{prefix}source/list.csv")
         return source, version
 
     def _drop_suppressed(self, recipients: RecipientList, topic: str) -> None:
@@ -397,16 +400,15 @@ class Preparation:
         campaigns.expect(self.campaigns.get(request.campaign_id), {CampaignState.ENQUEUED}, request.generation)
 
     def _write_batches(
-        self, tasks: TaskTable, slots: Ints, request: Prepare, overhead: int, work: Path
+        self, tasks: TaskTable, slots: Ints, campaign_id: str, attempt: str, overhead: int, work: Path
     ) -> dict[str, Any]:
         """Write batches and then the manifest; what a result says about them."""
         directory = work / "batches"
         directory.mkdir()
-        cut = tasks.cut(slots, directory, *_at(request), overhead)
-        self.objects.upload_all(
-            ((path, line.key) for path, line in zip(cut.files, cut.manifest, strict=True)), "application/jsonl"
-        )
-        manifest_key = keys.manifest(*_at(request))
+        cut = tasks.cut(slots, directory, attempt, overhead)
+        names = [keys.batch(campaign_id, line.batch) for line in cut.manifest]
+        self.objects.upload_all(zip(cut.files, names, strict=True), "application/jsonl")
+        manifest_key = keys.manifest(campaign_id, attempt)
         body = "".join(line.model_dump_json() + "\n" for line in cut.manifest)
         version = self.objects.put(manifest_key, body.encode(), "application/jsonl")
         planned = slots[slots >= 0]
@@ -421,22 +423,13 @@ class Preparation:
             "last_slot": ends and instant(datetime.fromtimestamp(ends[1], UTC)),
         }
 
-    def _lines(self, manifest_key: str) -> Iterator[bytes]:
+    def _lines(self, campaign_id: str, manifest_key: str) -> Iterator[bytes]:
         """Every line of every batch of a manifest."""
         for line in (self.objects.read(manifest_key) or b"").splitlines():
-            batch = self.objects.read(ManifestLine.model_validate_json(line).key)
+            batch = self.objects.read(keys.batch(campaign_id, ManifestLine.model_validate_json(line).batch))
             if batch is None:
                 raise FileNotFoundError(f"a batch of {manifest_key} is gone: its tasks cannot be planned again")
             yield from batch.splitlines()
-
-
-def _at(request: Prepare) -> tuple[str, int]:
-    return request.campaign_id, request.generation
-
-
-def _summary_key(campaign_id: str) -> str:
-    """What the first preparation found: later generations plan the tasks of its manifest."""
-    return f"{keys.prefix(campaign_id)}summary.json"
 
 
 def _has_time_column(rule: Rule) -> bool:

@@ -64,8 +64,8 @@ class Rows(Protocol):
 class Batches(Protocol):
     """The port to the batches in S3 (`carillon.adapters.fan_out.FanOutFiles`)."""
 
-    def batch(self, key: str) -> list[BatchLine]:
-        """The lines of one batch; FileNotFoundError when there is none of that key."""
+    def batch(self, campaign_id: str, name: str) -> list[BatchLine]:
+        """The lines of one batch; FileNotFoundError when there is none of that name."""
         ...
 
 
@@ -197,20 +197,18 @@ class Reconciler:
     def _lines(self, campaign_id: str, tasks: Sequence[Task]) -> Iterator[tuple[Task, BatchLine]]:
         """Each task with the line that its batch planned it by: personalisation data are nowhere else.
 
-        A row's batch is one of its own generation, or of an older one if this pass's forerunner has renewed it
-        (it was Running while the campaign was resumed, and then came back to Pending).
-
         Raises:
-            LookupError: after all others, when some task is in no batch.
+            LookupError: after all others, when some task is not in the batch that its row names.
         """
         left = {task.task: task for task in tasks}
-        for generation in range(max(task.generation for task in tasks), 0, -1):
-            for number in sorted({task.batch for task in left.values() if task.generation >= generation}):
-                try:
-                    lines = self._batches.batch(keys.batch(campaign_id, generation, number))
-                except FileNotFoundError:
-                    continue
-                yield from [(left.pop(line.task), line) for line in lines if line.task in left]
+        for name in sorted({task.batch for task in tasks}):
+            try:
+                lines = self._batches.batch(campaign_id, name)
+            except FileNotFoundError:
+                continue
+            yield from [
+                (left.pop(line.task), line) for line in lines if line.task in left and left[line.task].batch == name
+            ]
         if left:
             raise LookupError(f"{len(left)} Pending tasks are in no batch and cannot be planned again: {min(left)}, …")
 

@@ -102,8 +102,8 @@ class Renders(Protocol):
 class Templates(Protocol):
     """The port to prepared templates."""
 
-    def renderer(self, campaign_id: str, generation: int, step: int) -> Renders:
-        """The step's renderer, kept while the generation lasts."""
+    def renderer(self, campaign_id: str, prepared: str, step: int) -> Renders:
+        """The step's renderer, as the campaign's preparation ``prepared`` made it."""
         ...
 
 
@@ -344,7 +344,8 @@ class _Batch:
         if overdue := past_deadline(campaign, self._now()):
             self._fail_unclaimed(envelope, overdue)
             return None
-        renderer = sender.templates.renderer(message.campaign, message.generation, message.step)
+        assert campaign.prepared is not None, "a campaign that dispatches has been prepared"
+        renderer = sender.templates.renderer(message.campaign, campaign.prepared, message.step)
         token = sender.token()
         try:
             began = self._now()

@@ -12,7 +12,17 @@ import re
 from email.utils import parseaddr
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from carillon import zones
 from carillon.transitions import CampaignState, TaskStatus
@@ -46,6 +56,13 @@ def _plannable[T: dt.date](value: T) -> T:
     return value
 
 
+def _wall(value: dt.time) -> dt.time:
+    if value.tzinfo is not None:
+        raise ValueError("is a wall time: leave the offset out")
+    return value
+
+
+WallTime = Annotated[dt.time, AfterValidator(_wall)]
 HeaderText = Annotated[str, Field(min_length=1, max_length=900), AfterValidator(_header_safe)]
 Mailbox = Annotated[HeaderText, Field(max_length=320), AfterValidator(_mailbox)]
 Instant = Annotated[AwareDatetime, AfterValidator(_plannable)]
@@ -66,6 +83,50 @@ def instant(moment: dt.datetime) -> str:
 # What a person writes
 
 
+_OFFSET = re.compile(
+    r"(?P<sign>[+-]?)P(?:(\d{1,4})W)?(?:(\d{1,4})D)?(?:T(?=\d)(?:(\d{1,5})H)?(?:(\d{1,6})M)?(?:(\d{1,7})S)?)?"
+)
+LONGEST_OFFSET = 3700
+"""Days: a little more than ten years, so that no sum leaves the calendar."""
+
+
+class Offset(Shape):
+    """A stretch of time, written as ISO 8601 (``-P3D``, ``PT36H``): ``days`` on the wall clock, then ``seconds``.
+
+    A day is the next day at the same wall time, whatever the clocks do meanwhile; PT24H is 86,400 seconds. Months and
+    years are refused, for they have no length.
+    """
+
+    days: int = 0
+    seconds: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        match = _OFFSET.fullmatch(given)
+        if match is None or given.endswith(("P", "T")):
+            raise ValueError(
+                "must be an ISO 8601 duration of weeks, days, hours, minutes and seconds: P3D, -P1W, PT36H"
+            )
+        sign = -1 if match["sign"] == "-" else 1
+        weeks, days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+        return {"days": sign * (7 * weeks + days), "seconds": sign * (3600 * hours + 60 * minutes + seconds)}
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Offset:
+        if abs(self.days) + abs(self.seconds) // 86_400 > LONGEST_OFFSET:
+            raise ValueError("must be at most ten years")
+        return self
+
+    @model_serializer
+    def _written(self) -> str:
+        days, seconds = abs(self.days), abs(self.seconds)
+        sign = "-" if self.days < 0 or self.seconds < 0 else ""
+        return f"{sign}P{days}D" + (f"T{seconds}S" if seconds else "")
+
+
 class Asap(Shape):
     """As soon as the pace allows."""
 
@@ -84,19 +145,54 @@ class LocalTime(Shape):
 
     kind: Literal["local_time"]
     date: Annotated[dt.date, AfterValidator(_plannable)]
-    time: dt.time | None = None
+    time: WallTime | None = None
     time_column: ColumnName | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> LocalTime:
         if (self.time is None) == (self.time_column is None):
             raise ValueError("give either time or time_column")
-        if self.time is not None and self.time.tzinfo is not None:
-            raise ValueError("time is a wall time in the recipient's zone: leave the offset out")
         return self
 
 
-Rule = Annotated[Asap | At | LocalTime, Field(discriminator="kind")]
+class ColumnDate(Shape):
+    """A date or date-time of the list, moved by ``offset``: three days before ``renewal_date``, at 09:00 local.
+
+    ``time`` is a wall time in the recipient's zone and is needed where the column holds dates alone; a date-time
+    that names no zone is wall time in the recipient's zone too.
+    """
+
+    kind: Literal["column"]
+    column: ColumnName
+    offset: Offset = Offset()
+    time: WallTime | None = None
+
+
+class Event(Shape):
+    """An instant of the campaign, moved by ``offset``: a day before the sale opens. Days are the stack's zone's."""
+
+    kind: Literal["event"]
+    at: Instant
+    offset: Offset = Offset()
+
+
+class AfterPrevious(Shape):
+    """``offset`` after this recipient's previous step went out, wall clock kept over the days of it.
+
+    Enrolled with the others, but scheduled only when that step is Finished: until then its slot is a forecast.
+    """
+
+    kind: Literal["after_previous"]
+    offset: Offset
+
+    @model_validator(mode="after")
+    def _later(self) -> AfterPrevious:
+        if self.offset.days < 0 or self.offset.seconds < 0 or not (self.offset.days or self.offset.seconds):
+            raise ValueError("offset must be positive: the next step comes after the one before, P3D for three days")
+        return self
+
+
+Rule = Annotated[Asap | At | LocalTime | ColumnDate | Event | AfterPrevious, Field(discriminator="kind")]
 
 
 class Step(Shape):
@@ -109,11 +205,19 @@ class Step(Shape):
 
 
 class ListSpec(Shape):
-    """How to read the list; what is left out is found from the header."""
+    """How to read the list; what is left out is found from the file."""
 
     address_column: ColumnName | None = None
     timezone_column: ColumnName | None = None
     fallback_timezone: ZoneName | None = None
+    locale_column: ColumnName | None = None
+    """BCP 47 or CLDR names (``de-AT``, ``pt_BR``): what dates, numbers and amounts are written in."""
+    fallback_locale: Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}$")] = "en"
+    encoding: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,39}$")] | None = None
+    """Any text encoding that Python knows by this name; overrides what the file's bytes say."""
+    delimiter: Annotated[str, Field(min_length=1, max_length=1, pattern=r"[^\r\n\"]")] | None = None
+    segment: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
+    """An SQL condition over the columns: who is left out of it is counted as ``outside_segment``."""
 
 
 class Window(Shape):
@@ -139,6 +243,50 @@ class CampaignPace(Shape):
     """ISO: Monday is 1."""
     windows: Annotated[tuple[Window, ...], Field(min_length=1)] = (Window(start=dt.time(9), end=dt.time(17)),)
     timezone: ZoneName = "Europe/Berlin"
+    holidays: Annotated[str, Field(pattern=r"^[A-Z]{2}(-[A-Z0-9]{1,3})?$")] | None = None
+    """Country, or country and subdivision (``DE``, ``DE-BY``), on whose public holidays nothing goes out."""
+
+
+class QuietHours(Shape):
+    """Hours of each recipient's own day in which nothing goes out; they may cross midnight (21:00 to 08:00)."""
+
+    start: WallTime
+    end: WallTime
+
+    @model_validator(mode="after")
+    def _some_left(self) -> QuietHours:
+        if self.start == self.end:
+            raise ValueError("start and end are the same: that leaves either nothing or everything")
+        return self
+
+
+class OrderBy(Shape):
+    """Who goes first among equal targets; numbers by size where every filled cell is one, and empty cells last."""
+
+    column: ColumnName
+    direction: Literal["ascending", "descending"] = "ascending"
+
+
+class Utm(Shape):
+    """Parameters that are added to every web link that has none of that name, for the site's own analytics."""
+
+    source: Annotated[str, Field(min_length=1, max_length=100)]
+    medium: Annotated[str, Field(min_length=1, max_length=100)] = "email"
+    campaign: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """None: the campaign's name."""
+    content: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    term: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+
+class Enrichment(Shape):
+    """A function of the account that is asked for more values, batch by batch, before rendering."""
+
+    function: Annotated[str, Field(pattern=r"^carillon-[A-Za-z0-9-_]{1,55}(:[A-Za-z0-9-_]{1,64})?$")]
+    """Its name, perhaps with an alias: the sender's role may invoke ``carillon-*`` alone."""
+    provides: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=50)]
+    """Names that templates may use as if they were columns."""
+    if_failing: Literal["fail", "send_without"] = "fail"
+    """``fail``: those tasks are Failed ``EnrichmentFailed``; ``send_without``: as if it had answered nothing."""
 
 
 class CampaignSpec(Shape):
@@ -148,12 +296,47 @@ class CampaignSpec(Shape):
     from_: Annotated[Mailbox, Field(alias="from")]
     reply_to: Mailbox | None = None
     topic: TopicName
-    route: Literal["guarded"] = "guarded"
+    route: Literal["guarded", "direct"] = "guarded"
+    """``direct``: Scheduler → SES without task rows; at least once, and account-level suppression only."""
     list: ListSpec = ListSpec()
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=20)]
     pace: CampaignPace | None = None
     """None: as fast as the identity's pace allows."""
+    quiet_hours: QuietHours | None = None
+    within: Offset | None = None
+    """How late a slot may fall after its target."""
+    if_late: Literal["next_day", "late", "skip"] = "next_day"
+    """What becomes of a target that is past at planning, or that no slot ``within`` fits: the next day at the same wall
+    time, late all the same, or nothing (and the capacity goes to the next in line)."""
     not_after: Instant | None = None
+    """A hard deadline, which the sender enforces too."""
+    order: OrderBy | None = None
+    """None: mailbox domains are interleaved."""
+    utm: Utm | None = None
+    enrichment: Enrichment | None = None
+
+    @field_validator("steps")
+    @classmethod
+    def _sequences(cls, steps: tuple[Step, ...], info: ValidationInfo) -> tuple[Step, ...]:
+        if isinstance(steps[0].rule, AfterPrevious):
+            raise ValueError("the first step has no previous one: give it another rule")
+        if info.data.get("route") == "direct" and any(isinstance(step.rule, AfterPrevious) for step in steps):
+            raise ValueError("after_previous needs the guarded route: on the direct one nobody sees a step finish")
+        return steps
+
+    @field_validator("within")
+    @classmethod
+    def _forward(cls, within: Offset | None) -> Offset | None:
+        if within is not None and (within.days < 0 or within.seconds < 0):
+            raise ValueError("must not be negative: it says how late a slot may fall after its target")
+        return within
+
+    @field_validator("enrichment")
+    @classmethod
+    def _asked(cls, enrichment: Enrichment | None, info: ValidationInfo) -> Enrichment | None:
+        if enrichment is not None and info.data.get("route") == "direct":
+            raise ValueError("enrichment needs the guarded route: on the direct one nobody asks for values")
+        return enrichment
 
 
 # What the Campaigns table holds
@@ -187,8 +370,15 @@ class Campaign(BaseModel):
     error: Problem | None = None
     enrolled: int = 0
     """Tasks of the first generation's manifest: the balance is counted against this, never against the rows."""
+    prepared: str | None = None
+    """The first preparation's folder (`carillon.keys.preparation`): templates, recipients and the list are in it, and
+    its manifest says who was enrolled. Written once."""
+    prepared_generation: int = 0
+    """The newest generation that has been prepared: of two preparations of one generation the first counts."""
     summary: dict[str, Any] | None = None
-    """`PrepareListResult` of the newest preparation."""
+    """`PrepareListResult` of that generation."""
+    plan: dict[str, Any] | None = None
+    """`Plan` of the newest dry run."""
     finished: int = 0
     failed: int = 0
     cancelled: int = 0
@@ -200,7 +390,7 @@ class Campaign(BaseModel):
 
 
 class BatchLine(Shape):
-    """One line of ``batches/g{n}/{batch}.jsonl``: a task to enrol. ``input`` is the personalisation data."""
+    """One line of ``batches/{number}.jsonl``: a task to enrol. ``input`` is the personalisation data."""
 
     task: str
     step: int
@@ -208,14 +398,17 @@ class BatchLine(Shape):
     timezone: str | None
     slot: int
     revision: int
+    waits: bool = False
+    """Enrolled without a schedule: the step before has to be Finished first, and ``slot`` is a forecast."""
     input: dict[str, Any]
+    """Of a step that others follow by `AfterPrevious`, their data as well."""
 
 
 class ManifestLine(Shape):
     """One line of ``manifest.jsonl``: the Distributed Map's item."""
 
-    batch: int
-    key: str
+    batch: str
+    """``{attempt}/{number}``: `carillon.keys.batch` says where its lines are."""
     count: int
     first_slot: int
 
@@ -226,7 +419,11 @@ class Prepare(Shape):
     campaign_id: CampaignId
     generation: int
     now: str | None = None
-    """Pins the planner's now (a dry run); None: the clock."""
+    """Pins the planner's now; None: the clock."""
+    plan: bool = False
+    """A dry run: everything is planned and shown, nothing is taken, enrolled or sent."""
+    expected: str | None = None
+    """The hash of the plan that was looked at: a list, template or spec that has changed since is refused."""
 
 
 class PrepareListResult(Shape):
@@ -263,8 +460,7 @@ class EnrolBatch(Shape):
 
     campaign_id: CampaignId
     generation: int
-    batch: int
-    key: str
+    batch: str
     count: int
 
 
@@ -361,7 +557,10 @@ class Task(BaseModel):
     status: TaskStatus
     generation: int
     revision: int
-    batch: int
+    batch: str
+    """Where the personalisation data are, as the manifest named it."""
+    waits: bool = False
+    """Pending, and not to be scheduled before the step before is Finished."""
     client_token: str
     claim: Claim | None = None
     subject: str | None = None

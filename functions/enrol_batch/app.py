@@ -33,7 +33,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     request, settings = EnrolBatch.model_validate(event), load(Settings)
     logger.append_keys(campaign_id=request.campaign_id, generation=request.generation, batch=request.batch)
     campaign = CampaignStore(settings.campaigns_table).get(request.campaign_id)
-    lines = FanOutFiles(settings.bucket).batch(request.key)
+    lines = FanOutFiles(settings.bucket).batch(request.campaign_id, request.batch)
     rows = CampaignRows(settings.tasks_table)
     now = int(clock.epoch())
     result = enrolment.enrol_batch(request, campaign, lines, rows, settings.send_queue_url, now)

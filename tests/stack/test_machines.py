@@ -82,9 +82,11 @@ def launched(account: Account) -> None:
         {"Name": "email", "Type": "string"}
     ]
     outputs = sorted((json.loads(c["Output"]) for c in children(account, "SUCCEEDED")), key=lambda o: o["batch"])
-    assert outputs == [{"batch": n, "enrolled": 3, "scheduled": 3, "settled": 0, "refused": 0} for n in range(2)]
+    assert outputs == [
+        {"batch": f"g1-aaaa/{n}", "enrolled": 3, "scheduled": 3, "settled": 0, "refused": 0} for n in range(2)
+    ]
     asked = dict(account.invoked)["ConfirmFanOutFunction"]
-    assert asked["manifest_key"] == keys.manifest(CAMPAIGN, 1)
+    assert asked["manifest_key"] == keys.manifest(CAMPAIGN, "g1-aaaa")
     assert asked["results_prefix"] == keys.fan_out_results(CAMPAIGN, 1)
     assert asked["round"] == 1
     assert ":mapRun:carillon-demo-launch-campaign/FanOut:" in asked["map_run"]
@@ -181,20 +183,20 @@ def dispatching_without_a_reply(account: Account) -> None:
 def fanned_out_again(account: Account) -> None:
     """What ConfirmFanOut misses goes through FanOut again, by the manifest that it names."""
     account.create()
-    retry = keys.manifest(CAMPAIGN, 1, 2)
+    retry = keys.retry_manifest(keys.manifest(CAMPAIGN, "g1-aaaa"), 2)
     answers = [
         {"remaining": 1, "manifest_key": retry, "manifest_version": "v1", "refused": 0},
         {"remaining": 0, "manifest_key": None, "manifest_version": None, "refused": 0},
     ]
-    line = {"batch": 1, "key": keys.batch(CAMPAIGN, 1, 1), "count": 3, "first_slot": 0}
+    line = {"batch": "g1-aaaa/1", "count": 3, "first_slot": 0}
     account.objects[retry] = json.dumps(line).encode()
     account.functions["ConfirmFanOutFunction"] = lambda event: answers.pop(0)
     succeeds(account.launch())
     enrolled = [event["batch"] for name, event in account.invoked if name == "EnrolBatchFunction"]
     asked = [event for name, event in account.invoked if name == "ConfirmFanOutFunction"]
-    assert sorted(enrolled) == [0, 1, 1]
+    assert sorted(enrolled) == ["g1-aaaa/0", "g1-aaaa/1", "g1-aaaa/1"]
     assert [event["round"] for event in asked] == [1, 2]
-    assert {event["manifest_key"] for event in asked} == {keys.manifest(CAMPAIGN, 1)}
+    assert {event["manifest_key"] for event in asked} == {keys.manifest(CAMPAIGN, "g1-aaaa")}
 
 
 # launch_campaign: single recipients and batches

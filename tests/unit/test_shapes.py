@@ -58,7 +58,16 @@ def test_a_spec_survives_being_written_and_read():
         ({"steps": step(rule={"kind": "at", "at": 5})}, "at", "2000"),
         ({"steps": step(rule={"kind": "local_time", "date": "0001-01-01", "time": "09:00"})}, "date", "2000"),
         ({"not_after": "9999-12-31T23:59:59Z"}, "not_after", "2099"),
-        ({"route": "direct"}, "route", "guarded"),
+        ({"route": "fastest"}, "route", "guarded"),
+        ({"steps": step(rule={"kind": "column", "column": "d", "offset": "P1M"})}, "offset", "P3D"),
+        ({"steps": step(rule={"kind": "column", "column": "d", "offset": "P9999D"})}, "offset", "ten years"),
+        ({"steps": step(rule={"kind": "after_previous", "offset": "P1D"})}, "steps", "first step"),
+        ({"steps": step(rule={"kind": "after_previous", "offset": "-P1D"})}, "rule", "positive"),
+        ({"within": "-PT1H"}, "within", "negative"),
+        ({"quiet_hours": {"start": "21:00", "end": "21:00"}}, "quiet_hours", "the same"),
+        ({"pace": {"holidays": "Germany"}}, "holidays", "pattern"),
+        ({"enrichment": {"function": "other", "provides": ["x"]}}, "function", "pattern"),
+        ({"route": "direct", "enrichment": {"function": "carillon-x", "provides": ["x"]}}, "enrichment", "guarded"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_fix(changes, where, says):

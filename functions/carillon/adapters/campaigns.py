@@ -99,6 +99,30 @@ class CampaignStore:
             raise ValueError("a state is changed by transition() alone")
         return self._update(campaign_id, _states(expected), generation, None, changes, now)
 
+    def record_preparation(
+        self, campaign_id: str, generation: int, *, now: datetime, summary: Mapping[str, Any], **first: Any
+    ) -> Campaign:
+        """Put the ``summary`` of a generation's preparation on the record, once; ``first``: what the campaign's first
+        preparation settles (``prepared``, ``enrolled``).
+
+        Returns the campaign as it is then, with the summary of whoever was first.
+
+        Raises:
+            CampaignStateConflict: the campaign is not enqueued at this generation any more.
+        """
+        changes = {**first, "summary": summary, "prepared_generation": generation}
+        try:
+            return self._update(
+                campaign_id, frozenset({CampaignState.ENQUEUED}), generation, None, changes, now,
+                also="(attribute_not_exists(#prepared_generation) OR #prepared_generation < :prepared_generation)",
+            )  # fmt: skip
+        except CampaignStateConflict as conflict:
+            found = conflict.found
+            ours = found is not None and (found.state, found.generation) == (CampaignState.ENQUEUED, generation)
+            if found is None or not ours or found.prepared_generation != generation:
+                raise
+            return found
+
     def pause(
         self, campaign_id: str, generation: int, paused: bool, *, now: datetime, error: Problem | None = None
     ) -> Campaign:
@@ -233,6 +257,7 @@ class CampaignStore:
         execution: str | None,
         changes: Mapping[str, Any],
         now: datetime,
+        also: str = "",
     ) -> Campaign:
         stored = _stored({**changes, "changed_at": instant(now)})
         kept = {name: v for name, v in stored.items() if v is not None}
@@ -248,6 +273,8 @@ class CampaignStore:
             condition += " AND #execution = :expected_execution"
             expected[":expected_execution"] = value(execution)
             names["#execution"] = "execution"
+        if also:
+            condition += f" AND {also}"
         return self._conditional(
             campaign_id,
             f"not {' or '.join(sorted(states))} at generation {generation}: someone else decided, read it again",

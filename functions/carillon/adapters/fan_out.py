@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from carillon import keys
 from carillon.adapters import aws
 from carillon.shapes import BatchLine, ManifestLine
 
@@ -20,13 +21,13 @@ class FanOutFiles:
         self._bucket = bucket
         self._client = client or aws.s3()
 
-    def batch(self, key: str) -> list[BatchLine]:
-        """The lines of one batch: at most some hundreds (`PrepareList` cuts them).
+    def batch(self, campaign_id: str, name: str) -> list[BatchLine]:
+        """The lines of the batch that the manifest calls ``name``: at most some hundreds (`PrepareList` cuts them).
 
         Raises:
             FileNotFoundError: there is no such batch. (To tell, S3 wants ListBucket as well.)
         """
-        return [BatchLine.model_validate_json(line) for line in self._lines(key)]
+        return [BatchLine.model_validate_json(line) for line in self._lines(keys.batch(campaign_id, name))]
 
     def manifest(self, key: str) -> list[ManifestLine]:
         """The lines of a manifest."""

@@ -1,4 +1,4 @@
-"""Prepared templates from the bucket, compiled once for each generation of a campaign."""
+"""Prepared templates from the bucket, compiled once for each campaign and process."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ class PreparedTemplates:
         self._bucket = bucket
         self._client = client or aws.s3()
         self.renderer = lru_cache(maxsize=_KEPT)(self._load)
-        """The step's renderer: (campaign id, generation, step). A template changes by a preparation, that is, with
-        the generation."""
+        """The step's renderer: (campaign id, preparation, step). What a preparation wrote never changes."""
 
-    def _load(self, campaign_id: str, generation: int, step: int) -> Renderer:
-        answer = self._client.get_object(Bucket=self._bucket, Key=keys.template(campaign_id, step))
+    def _load(self, campaign_id: str, prepared: str, step: int) -> Renderer:
+        answer = self._client.get_object(Bucket=self._bucket, Key=keys.template(campaign_id, prepared, step))
         return Renderer(Prepared.model_validate_json(answer["Body"].read()))

@@ -154,5 +154,4 @@ def _journal(stage, campaign):
 
 
 def _lines(stage, campaign):
-    batches = [line["batch"] for line in stage.stack.lines(keys.manifest(campaign, 1))]
-    return [line for number in batches for line in stage.stack.lines(keys.batch(campaign, 1, number))]
+    return stage.stack.batch_lines(campaign)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from carillon import enrolment, keys
+from carillon import enrolment
 from carillon.shapes import BatchLine
 from local.ministack import private
 from local.scheduler.faults import Fault
@@ -73,10 +73,9 @@ def balanced(stage):
 
 def bodies(stage, campaign, generation=1):
     """The messages of a generation, as its schedules put them on the queue."""
-    batches = [line["batch"] for line in stage.stack.lines(keys.manifest(campaign, generation))]
-    lines = [line for n in batches for line in stage.stack.lines(keys.batch(campaign, generation, n))]
     schedules = (
-        enrolment.schedule_for(campaign, generation, BatchLine.model_validate(line), "queue") for line in lines
+        enrolment.schedule_for(campaign, generation, BatchLine.model_validate(line), "queue")
+        for line in stage.stack.batch_lines(campaign, generation)
     )
     return [json.loads(schedule.input)["MessageBody"] for schedule in schedules]
 

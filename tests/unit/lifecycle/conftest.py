@@ -76,7 +76,7 @@ def task(address: str, **changes: Any) -> Task:
         "status": TaskStatus.PENDING,
         "generation": 1,
         "revision": 0,
-        "batch": 0,
+        "batch": "g1-aaaa/0",
         "client_token": keys.client_token("advent", changes.get("generation", 1), name, 0),
         "expires_at": 1_900_000_000,
     }

@@ -39,14 +39,14 @@ class FakeScheduler:
 
 @dataclass
 class FakeBatches:
-    """Batch files by key."""
+    """Batches by name."""
 
     files: dict[str, Sequence[BatchLine]] = field(default_factory=dict)
 
-    def batch(self, key: str) -> list[BatchLine]:
-        if key not in self.files:
-            raise FileNotFoundError(key)
-        return list(self.files[key])
+    def batch(self, campaign_id: str, name: str) -> list[BatchLine]:
+        if name not in self.files:
+            raise FileNotFoundError(name)
+        return list(self.files[name])
 
 
 @dataclass

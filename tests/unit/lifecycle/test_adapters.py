@@ -193,14 +193,16 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
 def test_batches_and_manifests_are_read_line_by_line(s3: S3Client) -> None:
     """Only a line feed ends a line: what is in a name (U+2028) does not."""
     files = FanOutFiles("bucket", s3)
-    s3.put_object(Bucket="bucket", Key="b", Body=(LINE.model_dump_json() + "\n").encode() * 2 + b"\n")
-    assert files.batch("b") == [LINE, LINE]
-    lines = [ManifestLine(batch=n, key=f"b{n}", count=1, first_slot=0) for n in range(3)]
+    s3.put_object(
+        Bucket="bucket", Key=keys.batch("advent", "g1-a/1"), Body=(LINE.model_dump_json() + "\n").encode() * 2 + b"\n"
+    )
+    assert files.batch("advent", "g1-a/1") == [LINE, LINE]
+    lines = [ManifestLine(batch=f"g1-a/{n}", count=1, first_slot=0) for n in range(3)]
     version = files.write_manifest("m", lines)
     assert files.manifest("m") == lines
     assert version == s3.head_object(Bucket="bucket", Key="m")["VersionId"]
     with pytest.raises(FileNotFoundError):
-        files.batch("nothing")
+        files.batch("advent", "g1-a/2")
 
 
 def test_the_results_of_all_rounds_are_read_as_resultwriter_wrote_them(s3: S3Client) -> None:

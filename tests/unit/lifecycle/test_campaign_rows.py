@@ -43,7 +43,7 @@ def test_more_rows_than_one_call_takes_keep_their_order(rows: CampaignRows) -> N
 def test_a_pending_row_of_an_older_generation_is_raised(rows: CampaignRows) -> None:
     """Slot, revision, batch and token are the new plan's; the rest of the row stays."""
     old = task("ana@example.com", timezone="Asia/Tokyo")
-    new = task("ana@example.com", generation=2, slot=old.slot + 60, batch=7, client_token="fresh")
+    new = task("ana@example.com", generation=2, slot=old.slot + 60, batch="g2-bbbb/7", client_token="fresh")
     rows.enrol([old])
     assert rows.enrol([new]) == [new]
     assert everything(rows) == [new.model_copy(update={"timezone": "Asia/Tokyo"})]

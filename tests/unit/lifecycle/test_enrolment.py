@@ -41,7 +41,7 @@ def line(address: str = "ana@example.com", **changes: Any) -> BatchLine:
 
 
 def request(generation: int = 1, count: int = 1) -> EnrolBatch:
-    return EnrolBatch(campaign_id="advent", generation=generation, batch=4, key="k", count=count)
+    return EnrolBatch(campaign_id="advent", generation=generation, batch="g1-aaaa/4", count=count)
 
 
 ENQUEUED = campaign(state=CampaignState.ENQUEUED, generation=1)
@@ -138,7 +138,7 @@ def test_a_batch_is_enrolled_and_every_row_has_its_schedule(rows: CampaignRows) 
     for schedule in result.schedules:
         row = there[schedule.name]
         assert row.client_token == schedule.client_token
-        assert (row.status, row.batch, row.expires_at) == (TaskStatus.PENDING, 4, ENQUEUED.expires_at)
+        assert (row.status, row.batch, row.expires_at) == (TaskStatus.PENDING, "g1-aaaa/4", ENQUEUED.expires_at)
 
 
 def test_enrolling_twice_is_enrolling_once(rows: CampaignRows) -> None:

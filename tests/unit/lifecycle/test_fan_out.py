@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.errors import CampaignStateConflict, FanOutBroken
 from carillon.fan_out import ROUNDS, child, confirm_fan_out, unproven
@@ -21,7 +20,7 @@ from carillon.transitions import CampaignState
 from .conftest import campaign
 
 
-def succeeded(batch: int, scheduled: int = 100, settled: int = 0, refused: int = 0, **changes: int) -> dict[str, Any]:
+def succeeded(batch: str, scheduled: int = 100, settled: int = 0, refused: int = 0, **changes: int) -> dict[str, Any]:
     """A record of SUCCEEDED_n.json as documented: Input and Output are JSON as text."""
     output = {
         "batch": batch,
@@ -32,7 +31,7 @@ def succeeded(batch: int, scheduled: int = 100, settled: int = 0, refused: int =
     }
     return {
         "ExecutionArn": f"arn:aws:states:eu-central-1:123456789012:express:launch/FanOut:{batch}",
-        "Input": json.dumps({"campaign_id": "advent", "generation": 1, "batch": batch, "key": "k", "count": 100}),
+        "Input": json.dumps({"campaign_id": "advent", "generation": 1, "batch": batch, "count": 100}),
         "InputDetails": {"Included": True},
         "Output": json.dumps(output | changes),
         "OutputDetails": {"Included": True},
@@ -40,13 +39,13 @@ def succeeded(batch: int, scheduled: int = 100, settled: int = 0, refused: int =
     }
 
 
-def failed(batch: int, error: str = "EnrolmentFailed", cause: str = "…") -> dict[str, Any]:
+def failed(batch: str, error: str = "EnrolmentFailed", cause: str = "…") -> dict[str, Any]:
     record = succeeded(batch) | {"Status": "FAILED", "Error": error, "Cause": cause}
     del record["Output"]
     return record
 
 
-def pending(batch: int) -> dict[str, Any]:
+def pending(batch: str) -> dict[str, Any]:
     return {"Input": json.dumps({"batch": batch}), "InputDetails": {"Included": True}, "Status": "PENDING"}
 
 
@@ -59,8 +58,8 @@ class FakeFiles:
     written: dict[str, Sequence[ManifestLine]] = field(default_factory=dict)
 
     def manifest(self, key: str) -> list[ManifestLine]:
-        assert key == "first"
-        return [ManifestLine(batch=n, key=f"b{n}", count=100, first_slot=0) for n in range(self.batches)]
+        assert key == "first.jsonl"
+        return [ManifestLine(batch=f"b{n}", count=100, first_slot=0) for n in range(self.batches)]
 
     def write_manifest(self, key: str, lines: Sequence[ManifestLine]) -> str | None:
         self.written[key] = lines
@@ -82,7 +81,7 @@ def confirm(campaigns: CampaignStore, files: FakeFiles, number: int = 1) -> Conf
         campaign_id="advent",
         generation=1,
         map_run="arn:map",
-        manifest_key="first",
+        manifest_key="first.jsonl",
         results_prefix="p",
         round=number,
     )
@@ -97,7 +96,7 @@ def enqueued(campaigns: CampaignStore) -> CampaignStore:
 
 def test_a_manifest_all_proven_leaves_nothing(enqueued: CampaignStore) -> None:
     """Scheduled, settled and refused together are what was enrolled, and that is what was planned."""
-    files = FakeFiles(3, [succeeded(0), succeeded(1, 60, 40), succeeded(2, 99, 0, 1)])
+    files = FakeFiles(3, [succeeded("b0"), succeeded("b1", 60, 40), succeeded("b2", 99, 0, 1)])
     assert confirm(enqueued, files) == ConfirmFanOutResult(remaining=0, refused=1)
     assert not files.written
 
@@ -106,30 +105,30 @@ def test_a_manifest_all_proven_leaves_nothing(enqueued: CampaignStore) -> None:
     "record",
     [
         None,
-        failed(1),
-        pending(1),
-        succeeded(1, 99),
-        succeeded(1, 99, enrolled=100),
-        succeeded(1, 100, enrolled=101),
-        succeeded(1) | {"Output": json.dumps("no object")},
-        {k: v for k, v in succeeded(1).items() if k != "Output"},
+        failed("b1"),
+        pending("b1"),
+        succeeded("b1", 99),
+        succeeded("b1", 99, enrolled=100),
+        succeeded("b1", 100, enrolled=101),
+        succeeded("b1") | {"Output": json.dumps("no object")},
+        {k: v for k, v in succeeded("b1").items() if k != "Output"},
     ],
     ids=["nothing", "failed", "pending", "fewer", "unscheduled", "more", "other-output", "no-output"],
 )
 def test_what_is_not_proven_runs_again(enqueued: CampaignStore, record: dict[str, Any] | None) -> None:
     """Whatever there is instead of a proof, that batch alone is in the next manifest."""
-    files = FakeFiles(2, [succeeded(0), *([record] if record else [])])
+    files = FakeFiles(2, [succeeded("b0"), *([record] if record else [])])
     result = confirm(enqueued, files)
-    key = keys.manifest("advent", 1, 2)
+    key = "first-retry-2.jsonl"
     assert result == ConfirmFanOutResult(remaining=1, manifest_key=key, manifest_version="v1", refused=0)
-    assert [line.batch for line in files.written[key]] == [1]
-    files.records.append(succeeded(1))
+    assert [line.batch for line in files.written[key]] == ["b1"]
+    files.records.append(succeeded("b1"))
     assert confirm(enqueued, files, 2).remaining == 0
 
 
 def test_what_is_still_missing_after_the_last_round_breaks_the_launch(enqueued: CampaignStore) -> None:
     """And says how many, why and what to do."""
-    files = FakeFiles(2, [succeeded(0), failed(1), failed(1), failed(1)])
+    files = FakeFiles(2, [succeeded("b0"), failed("b1"), failed("b1"), failed("b1")])
     for number in range(1, ROUNDS):
         assert confirm(enqueued, files, number).remaining == 1
     with pytest.raises(FanOutBroken, match=r"1 of 2 batches .* 3 × EnrolmentFailed.*2 succeeded, 1 failed.*resume"):
@@ -139,7 +138,7 @@ def test_what_is_still_missing_after_the_last_round_breaks_the_launch(enqueued: 
 @pytest.mark.parametrize("error", ["ScheduleQuotaExceeded", "SchedulerAccessDenied"])
 def test_quota_or_access_break_the_launch_at_once(enqueued: CampaignStore, error: str) -> None:
     """With the reason, and without an address that a cause may quote."""
-    files = FakeFiles(2, [succeeded(0), failed(1, error, "no more for ana@example.com")])
+    files = FakeFiles(2, [succeeded("b0"), failed("b1", error, "no more for ana@example.com")])
     with pytest.raises(FanOutBroken, match=f"{error}: no more for …") as broken:
         confirm(enqueued, files)
     assert "@" not in str(broken.value)
@@ -168,7 +167,7 @@ def test_more_than_one_percent_and_more_than_ten_refusals_break_the_launch(
     enqueued: CampaignStore, batches: int, refused: int, broken: bool
 ) -> None:
     """Both bounds must be passed (DESIGN section 7); either way the refused are counted as failed."""
-    records = [succeeded(n) for n in range(1, batches)] + [succeeded(0, 100 - refused, 0, refused)]
+    records = [succeeded(f"b{n}") for n in range(1, batches)] + [succeeded("b0", 100 - refused, 0, refused)]
     files = FakeFiles(batches, records)
     if broken:
         with pytest.raises(FanOutBroken, match=f"{refused} of {batches * 100}"):
@@ -180,10 +179,10 @@ def test_more_than_one_percent_and_more_than_ten_refusals_break_the_launch(
 
 def test_refusals_are_counted_once(enqueued: CampaignStore) -> None:
     """Lambda may run ConfirmFanOut again; and rounds before the last count nothing."""
-    files = FakeFiles(2, [succeeded(0, 95, 0, 5)])
+    files = FakeFiles(2, [succeeded("b0", 95, 0, 5)])
     confirm(enqueued, files, 1)
     assert enqueued.get("advent").failed == 0
-    files.records.append(succeeded(1, 99, 0, 1))
+    files.records.append(succeeded("b1", 99, 0, 1))
     assert confirm(enqueued, files, 2) == confirm(enqueued, files, 2) == ConfirmFanOutResult(remaining=0, refused=6)
     assert enqueued.get("advent").failed == 6
 
@@ -198,12 +197,20 @@ def test_someone_elses_decision_ends_it(campaigns: CampaignStore, state: str, ge
     assert not files.written
 
 
+BATCHES = ("b0", "b1", "b2", "b3", "b4")
+
+
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["ok", "short", "failed", "pending"])), max_size=20))
-def test_a_batch_is_proven_by_one_whole_success_and_by_nothing_else(history: list[tuple[int, str]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(BATCHES), st.sampled_from(["ok", "short", "failed", "pending"])),
+        max_size=20,
+    )
+)
+def test_a_batch_is_proven_by_one_whole_success_and_by_nothing_else(history: list[tuple[str, str]]) -> None:
     """Law: over any history of rounds, missing = those that no round has finished; more records never un-prove."""
     make = {"ok": succeeded, "short": lambda n: succeeded(n, 1), "failed": failed, "pending": pending}
-    manifest = FakeFiles(5).manifest("first")
+    manifest = FakeFiles(5).manifest("first.jsonl")
     children = [child(make[what](batch)) for batch, what in history]
     proven = {batch for batch, what in history if what == "ok"}
-    assert {line.batch for line in unproven(manifest, children)} == set(range(5)) - proven
+    assert {line.batch for line in unproven(manifest, children)} == set(BATCHES) - proven

@@ -65,9 +65,10 @@ def write_batch(s3: S3Client, people: int, generation: int = 1, slot: int = int(
         )
         for n in range(people)
     ]
-    key = keys.batch("advent", generation, 0)
+    batch = f"g{generation}-aaaa/0"
+    key = keys.batch("advent", batch)
     s3.put_object(Bucket="bucket", Key=key, Body="".join(f"{x.model_dump_json()}\n" for x in lines).encode())
-    return {"batch": 0, "key": key, "count": people}
+    return {"batch": batch, "count": people}
 
 
 def test_a_batch_goes_from_its_manifest_line_to_rows_and_schedules(
@@ -90,14 +91,14 @@ def test_a_fan_out_is_confirmed_from_the_files_of_its_children(
     campaigns.create(campaign(state="enqueued", generation=1))
     monkeypatch.setattr(aws, "stepfunctions", lambda: None)
     monkeypatch.setattr(Executions, "map_run_counts", lambda *_: {"succeeded": 1, "failed": 1})
-    lines = [ManifestLine(batch=n, key=f"b{n}", count=2, first_slot=0) for n in range(2)]
-    first = keys.manifest("advent", 1)
+    lines = [ManifestLine(batch=f"g1-aaaa/{n}", count=2, first_slot=0) for n in range(2)]
+    first = keys.manifest("advent", "g1-aaaa")
     s3.put_object(Bucket="bucket", Key=first, Body="".join(f"{x.model_dump_json()}\n" for x in lines).encode())
     prefix = keys.fan_out_results("advent", 1)
-    done = {"batch": 0, "enrolled": 2, "scheduled": 2, "settled": 0, "refused": 0}
+    done = {"batch": "g1-aaaa/0", "enrolled": 2, "scheduled": 2, "settled": 0, "refused": 0}
     records = {
-        "SUCCEEDED": {"Status": "SUCCEEDED", "Input": '{"batch":0}', "Output": json.dumps(done)},
-        "FAILED": {"Status": "FAILED", "Input": '{"batch":1}', "Error": "EnrolmentFailed", "Cause": ""},
+        "SUCCEEDED": {"Status": "SUCCEEDED", "Input": '{"batch":"g1-aaaa/0"}', "Output": json.dumps(done)},
+        "FAILED": {"Status": "FAILED", "Input": '{"batch":"g1-aaaa/1"}', "Error": "EnrolmentFailed", "Cause": ""},
     }
     files = {}
     for status, record in records.items():
@@ -115,7 +116,7 @@ def test_a_fan_out_is_confirmed_from_the_files_of_its_children(
     result = import_module("confirm_fan_out.app").handler(event, CONTEXT)
     assert result["remaining"] == 1
     again = s3.get_object(Bucket="bucket", Key=result["manifest_key"])["Body"].read()
-    assert [json.loads(line)["batch"] for line in again.splitlines()] == [1]
+    assert [json.loads(line)["batch"] for line in again.splitlines()] == ["g1-aaaa/1"]
 
 
 def test_a_shard_is_swept(s3: S3Client, campaigns: CampaignStore, rows: CampaignRows) -> None:

@@ -55,7 +55,7 @@ class World:
             revision=row.revision,
             input={"of": row.generation},
         )
-        key = keys.batch("advent", row.generation, row.batch)
+        key = row.batch
         self.batches.files[key] = [*self.batches.files.get(key, ()), line]
 
     def run(self, now: datetime = NOW, campaign_id: str | None = "advent") -> list[Reconciled]:
@@ -136,9 +136,9 @@ def test_a_row_left_behind_by_a_resume_is_taken_along(client: DynamoDBClient) ->
 
     Its data are in the old generation's batch, which is found again when that schedule is lost as well.
     """
-    left = task("ana@example.com", slot=LONG_AGO, batch=3)
+    left = task("ana@example.com", slot=LONG_AGO, batch="g1-aaaa/3")
     world = World(client, left, generation=2)
-    other = task("bo@example.com", generation=2, slot=LONG_AGO, batch=3)
+    other = task("bo@example.com", generation=2, slot=LONG_AGO, batch="g1-aaaa/3")
     world.plan(other)
     for minute in (0, 30):
         world.run(NOW + timedelta(minutes=minute))
@@ -237,9 +237,9 @@ def test_one_broken_campaign_keeps_no_other_from_being_reconciled(client: Dynamo
 
 def test_a_task_in_no_batch_is_said_and_not_passed_over(client: DynamoDBClient) -> None:
     """Its data are nowhere: somebody has to know. The others are planned again all the same."""
-    lost, whole = task("ana@example.com", slot=LONG_AGO, batch=1), task("bo@example.com", slot=LONG_AGO)
+    lost, whole = task("ana@example.com", slot=LONG_AGO, batch="g1-aaaa/1"), task("bo@example.com", slot=LONG_AGO)
     world = World(client, lost, whole)
-    del world.batches.files[keys.batch("advent", 1, 1)]
+    del world.batches.files["g1-aaaa/1"]
     with pytest.raises(LookupError, match=lost.task):
         world.run()
     assert set(world.scheduler.groups["campaign-advent-g1"]) == {whole.task}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from itertools import count
 from typing import Any
 
 import boto3
@@ -107,7 +108,7 @@ class SettledRows:
                 status=status,
                 generation=1,
                 revision=0,
-                batch=1,
+                batch="g1-aaaa/1",
                 client_token="t",
                 expires_at=0,
             )
@@ -127,6 +128,7 @@ class World:
     now: datetime = NOW
 
     def __post_init__(self) -> None:
+        self.nonces = (f"a{n}" for n in count(1))
         self.campaigns = CampaignStore("campaigns", client("dynamodb"))
         self.objects = Objects(BUCKET, client("s3"))
         self.suppressions = SuppressionTable("suppressions", client("dynamodb"))
@@ -179,6 +181,7 @@ class World:
             pace=self.pace,
             rows=self.rows,
             now=lambda: self.now.timestamp(),
+            nonce=lambda: next(self.nonces),
             sending_domain=self.sending_domain,
             queue_url=QUEUE,
             cap_zone="UTC",
@@ -191,20 +194,24 @@ class World:
         return self.preparation().prepare(Prepare(campaign_id=self.campaign_id, generation=generation))
 
     def read(self, key: str) -> str:
-        """An object under the campaign's prefix."""
-        content = self.objects.read(keys.prefix(self.campaign_id) + key)
+        """An object of the campaign's first preparation."""
+        prepared = self.campaigns.get(self.campaign_id).prepared
+        assert prepared is not None
+        content = self.objects.read(keys.preparation(self.campaign_id, prepared) + key)
         assert content is not None, key
         return content.decode()
 
-    def lines(self, generation: int = 1) -> list[BatchLine]:
-        """Every task of a generation's batches, through its manifest."""
-        manifest = [
-            ManifestLine.model_validate_json(line)
-            for line in self.read(f"batches/g{generation}/manifest.jsonl").splitlines()
-        ]
+    def first(self) -> PrepareListResult:
+        """What the first preparation found, as it wrote it down."""
+        return PrepareListResult.model_validate_json(self.read("summary.json"))
+
+    def lines(self, result: PrepareListResult) -> list[BatchLine]:
+        """Every task of a preparation's batches, through its manifest."""
+        written = self.objects.read(result.manifest_key) or b""
+        manifest = [ManifestLine.model_validate_json(line) for line in written.splitlines()]
         lines: list[BatchLine] = []
         for entry in manifest:
-            content = self.objects.read(entry.key)
+            content = self.objects.read(keys.batch(self.campaign_id, entry.batch))
             assert content is not None
             batch = [BatchLine.model_validate(json.loads(line)) for line in content.decode().splitlines()]
             assert len(batch) == entry.count

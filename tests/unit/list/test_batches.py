@@ -39,7 +39,7 @@ def cut(rows: list[tuple[str, str]], work: Path) -> list[list[BatchLine]]:
     recipients.add_tasks(tasks, 1, prepared, None)
     directory = work / "batches"
     directory.mkdir()
-    found = tasks.cut(np.arange(tasks.count(), dtype=np.int64) + 1_800_000_000, directory, "c" * 40, 12, overhead)
+    found = tasks.cut(np.arange(tasks.count(), dtype=np.int64) + 1_800_000_000, directory, "g12-aaaaaaaa", overhead)
     recipients.close()
     return [
         [

@@ -59,7 +59,7 @@ def test_ten_people_become_ten_tasks_in_batches(stack: World) -> None:
     result = handled({"campaign_id": "advent", "generation": 1})
 
     assert (result.rows, result.valid, result.count, result.rejected) == (10, 10, 10, {})
-    lines = stack.lines()
+    lines = stack.lines(stack.first())
     assert [line.address for line in lines] == [f"p{n}@example.com" for n in range(10)]
     assert lines[3].task == keys.task_id(1, "p3@example.com")
     assert lines[3].input == {"name": "Person 3"}
@@ -67,6 +67,7 @@ def test_ten_people_become_ten_tasks_in_batches(stack: World) -> None:
     campaign = stack.campaigns.get("advent")
     assert campaign.enrolled == 10
     assert campaign.summary == result.model_dump()
-    prepared = Prepared.model_validate_json(stack.objects.read(keys.template("advent", 1)) or b"")
+    attempt = stack.campaigns.get("advent").prepared or ""
+    prepared = Prepared.model_validate_json(stack.objects.read(keys.template("advent", attempt, 1)) or b"")
     assert Renderer(prepared).render(lines[3].input).subject == "Hi Person 3"
     assert stack.pace.read().max_24_hour_send == 50_000

@@ -39,6 +39,7 @@ def campaign(spec: dict[str, Any] | None = None, **changes: Any) -> Campaign:
         "spec": CampaignSpec.model_validate(SPEC | (spec or {})),
         "state": CampaignState.DISPATCHING,
         "generation": 1,
+        "prepared": "g1-aaaa",
         "created_at": "2026-11-29T08:00:00Z",
         "changed_at": "2026-11-29T08:00:00Z",
         "expires_at": 1_900_000_000,
@@ -62,7 +63,7 @@ def task(n: int, **changes: Any) -> Task:
         "status": TaskStatus.PENDING,
         "generation": 1,
         "revision": 0,
-        "batch": 0,
+        "batch": "g1-aaaa/0",
         "client_token": "c",
         "expires_at": 1_900_000_000,
     }

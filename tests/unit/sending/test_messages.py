@@ -66,14 +66,14 @@ def test_each_message_is_delayed_by_its_own_time(refuses):
     ]
 
 
-def test_a_template_is_fetched_once_for_each_generation(account):
-    """Another generation may have prepared it anew."""
+def test_a_template_is_fetched_once_for_each_preparation(account):
+    """What a preparation wrote never changes; another one is another template."""
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    key = keys.template("advent", 0)
-    s3.put_object(Bucket="bucket", Key=key, Body=PREPARED.model_dump_json())
+    for attempt, text in (("g1-aaaa", "Hello"), ("g2-bbbb", "Bye")):
+        body = PREPARED.model_copy(update={"text": text}).model_dump_json()
+        s3.put_object(Bucket="bucket", Key=keys.template("advent", attempt, 0), Body=body)
     templates = PreparedTemplates("bucket", s3)
-    first = templates.renderer("advent", 1, 0)
-    s3.put_object(Bucket="bucket", Key=key, Body=PREPARED.model_copy(update={"text": "Bye"}).model_dump_json())
-    assert templates.renderer("advent", 1, 0) is first
-    assert templates.renderer("advent", 2, 0).render({"first_name": "A"}).text == "Bye"
+    first = templates.renderer("advent", "g1-aaaa", 0)
+    assert templates.renderer("advent", "g1-aaaa", 0) is first
+    assert templates.renderer("advent", "g2-bbbb", 0).render({"first_name": "A"}).text == "Bye"

@@ -44,7 +44,7 @@ def stack(dynamodb, ses, monkeypatch):
 
     sqs, s3 = boto3.client("sqs"), boto3.client("s3")
     s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    s3.put_object(Bucket="bucket", Key=keys.template("advent", 0), Body=examples.PREPARED.model_dump_json())
+    s3.put_object(Bucket="bucket", Key=keys.template("advent", "g1-aaaa", 0), Body=examples.PREPARED.model_dump_json())
     queue = sqs.create_queue(QueueName="send")["QueueUrl"]
     dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
     environment = {
