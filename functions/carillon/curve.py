@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from carillon import zones
+from carillon import openings, zones
 from carillon.errors import PlanRefused
-from carillon.shapes import CampaignPace, Window
+from carillon.shapes import CampaignPace
+
+if TYPE_CHECKING:
+    from carillon.ledger import Taken
 
 type Ints = NDArray[np.int64]
 
@@ -39,49 +43,101 @@ class Stretch:
 
 
 class Curve:
-    """C(t), and the way back from capacity to time."""
+    """C(t), and the way back from capacity to time.
+
+    Also a line of places to put e-mails on, as `carillon.planning` sees one: an e-mail takes `step` of it.
+    """
+
+    step = UNIT
 
     def __init__(self, stretches: Iterable[Stretch]) -> None:
-        """``stretches`` in order and apart from each other; offset 0 begins a new day."""
-        base, day_base, bases, starts = 0, 0, [], []
-        kept = [s for s in stretches if s.end > s.start]
-        for stretch in kept:
-            if stretch.offset == 0:
-                day_base = base
-            bases.append(day_base)
-            starts.append(day_base + stretch.number * stretch.offset // stretch.per)
-            base = day_base + stretch.number * (stretch.offset + stretch.end - stretch.start) // stretch.per
-        if not kept:
-            raise PlanRefused("the pace is never open: give it a window that has a beginning before its end")
-        self._start, self._end, self._offset, self._number, self._per = (
-            np.array([getattr(s, name) for s in kept], dtype=np.int64)
-            for name in ("start", "end", "offset", "number", "per")
+        """``stretches`` in order and apart from each other.
+
+        Raises:
+            PlanRefused: not one of them is open.
+        """
+        self._build(
+            *(
+                np.array(column, dtype=np.int64)
+                for column in zip(*((s.start, s.end, s.offset, s.number, s.per) for s in stretches), strict=True)
+            )
         )
-        self._day_base = np.array(bases, dtype=np.int64)
-        self._start_capacity = np.array(starts, dtype=np.int64)
+
+    def _build(self, *columns: Ints) -> None:
+        kept = [column[columns[1] > columns[0]] for column in columns] if columns else []
+        if not kept or not len(kept[0]):
+            raise PlanRefused("the pace is never open: give it a window that has a beginning before its end")
+        self._start, self._end, self._offset, self._number, self._per = kept
+        before = _carried(self._number, self._per, np.zeros_like(self._offset), self._offset)
+        gained = _carried(self._number, self._per, self._offset, self._offset + self._end - self._start)
+        self._start_capacity: Ints = np.cumsum(gained) - gained
+        self._base: Ints = self._start_capacity - before
         self.end = int(self._end[-1])
         """The first second that the curve knows nothing of."""
-        self.total = base
+        self.total = int(gained.sum())
         """All that it can carry, in units."""
 
-    def capacity(self, moments: Ints) -> Ints:
-        """C at ``moments``: whole seconds, none at or after `end`."""
-        at = np.searchsorted(self._end, moments, side="right")
-        inside = np.maximum(moments - self._start[at], 0) + self._offset[at]
-        reached: Ints = self._day_base[at] + self._number[at] * inside // self._per[at]
+    def less(self, taken: Taken, rate_per_second: float) -> Curve:
+        """What is left where others send ``taken`` with the same identity.
+
+        In a minute that they have something of, what they leave of the identity's rate (whole e-mails, for a part of
+        one is nobody's) bounds this curve too, spread over what is open of that minute.
+        """
+        if not len(taken.minutes):
+            return self
+        edges = np.concatenate((taken.minutes * 60, taken.minutes * 60 + 60, self._start, self._end))
+        edges = np.unique(edges[(edges >= self._start[0]) & (edges <= self.end)])
+        start, end = edges[:-1], edges[1:]
+        within = np.searchsorted(self._end, start, side="right")
+        is_open = self._start[within] <= start
+        start, end, within = start[is_open], end[is_open], within[is_open]
+        offset = self._offset[within] + start - self._start[within]
+        number, per = self._number[within], self._per[within]
+        own = _carried(number, per, offset, offset + end - start)
+
+        at = np.minimum(np.searchsorted(taken.minutes, start // 60), len(taken.minutes) - 1)
+        cut = np.flatnonzero(taken.minutes[at] == start // 60)
+        minute = at[cut]
+        before = np.cumsum(own[cut]) - own[cut]
+        left: Ints = np.maximum((_units(rate_per_second) * 60 - taken.counts[minute] * UNIT) // UNIT, 0) * UNIT
+        # Two windows may share a minute: the second gets what the first has left.
+        earlier = np.searchsorted(minute, minute, side="left")
+        given = np.clip(left - before + before[earlier], 0, own[cut]).astype(np.int64)
+        seconds = (end - start)[cut]
+        number[cut], per[cut], offset[cut] = given, seconds, 0
+        end[cut[given < seconds]] = start[cut[given < seconds]]  # less than a unit a second: closed
+        left_over = Curve.__new__(Curve)
+        left_over._build(start, end, offset, number, per)
+        return left_over
+
+    def position(self, moments: Ints) -> Ints:
+        """C at ``moments``: whole seconds; all of it from `end` on."""
+        at = np.minimum(np.searchsorted(self._end, moments, side="right"), len(self._end) - 1)
+        inside = np.clip(moments, self._start[at], self._end[at]) - self._start[at] + self._offset[at]
+        reached: Ints = self._base[at] + self._number[at] * inside // self._per[at]
         return reached
 
-    def moment(self, capacity: Ints) -> Ints:
-        """The open second in which C reaches each of ``capacity`` (0 ≤, below `total`).
+    def moment(self, positions: Ints) -> Ints:
+        """The open second in which C reaches each of ``positions`` (0 ≤, below `total`).
 
         A capacity that is reached as a stretch closes belongs to the next stretch's first second: windows are closed
         on the left, and whoever comes after the last of a day waits for the next.
         """
-        at = np.searchsorted(self._start_capacity, capacity, side="right") - 1
-        needed = capacity - self._day_base[at] + 1
+        at = np.searchsorted(self._start_capacity, positions, side="right") - 1
+        needed = positions - self._base[at] + 1
         seconds = (needed * self._per[at] - 1) // self._number[at] - self._offset[at]
         second: Ints = self._start[at] + seconds
         return second
+
+
+def _carried(number: Ints, per: Ints, first: Ints, last: Ints) -> Ints:
+    """Units from the ``first`` to before the ``last`` second of a day's open time."""
+    units: Ints = number * last // per - number * first // per
+    return units
+
+
+def _units(rate_per_second: float) -> int:
+    return int(rate_per_second * UNIT + 0.5)
 
 
 def build(pace: CampaignPace | None, rate_per_second: float, start: int, days: int) -> Curve:
@@ -90,54 +146,28 @@ def build(pace: CampaignPace | None, rate_per_second: float, start: int, days: i
     Raises:
         PlanRefused: the pace has no open second.
     """
-    rate = int(rate_per_second * UNIT + 0.5)
+    rate = _units(rate_per_second)
     if rate < 1:
         raise PlanRefused(f"a rate of {rate_per_second:g} e-mails a second sends nobody anything: raise it")
     end = start + days * 86_400
     if pace is None:
         return Curve([Stretch(start, end, 0, rate, 1)])
-    windows = _merged(pace.windows)
     zone = zones.get(pace.timezone)
     day = datetime.fromtimestamp(start, UTC).astimezone(zone).date() - timedelta(days=1)
     last = datetime.fromtimestamp(end, UTC).astimezone(zone).date()
     stretches: list[Stretch] = []
     while day <= last:
-        if day.isoweekday() in pace.weekdays:
-            stretches += _day(day, windows, pace, rate)
+        stretches += _day(openings.open_on(pace, day), pace.per_day, rate)
         day += timedelta(days=1)
     return Curve(s for s in stretches if s.end > start)
 
 
-def _day(day: date, windows: list[tuple[time, time]], pace: CampaignPace, rate: int) -> list[Stretch]:
-    bounds = [(_epoch(pace.timezone, day, a), _epoch(pace.timezone, day, b, closing=True)) for a, b in windows]
-    open_seconds = sum(max(b - a, 0) for a, b in bounds)
-    number, per = UNIT * pace.per_day, open_seconds
+def _day(bounds: list[tuple[int, int]], per_day: int, rate: int) -> list[Stretch]:
+    number, per = UNIT * per_day, sum(end - begin for begin, end in bounds)
     if number >= rate * per:
         number, per = rate, 1
     stretches, offset = [], 0
-    for a, b in bounds:
-        if b > a:
-            stretches.append(Stretch(a, b, offset, number, per))
-            offset += b - a
+    for begin, end in bounds:
+        stretches.append(Stretch(begin, end, offset, number, per))
+        offset += end - begin
     return stretches
-
-
-def _epoch(zone: str, day: date, wall: time, closing: bool = False) -> int:
-    if closing and wall == time(0):
-        day += timedelta(days=1)
-    return zones.to_utc(zone, day, wall)
-
-
-def _merged(windows: Iterable[Window]) -> list[tuple[time, time]]:
-    """Windows in order, overlapping ones as one: a second must not count twice."""
-    midnight = time(0)
-    merged: list[tuple[time, time]] = []
-    for window in sorted(windows, key=lambda w: w.start):
-        start, end = window.start, window.end
-        if merged and (merged[-1][1] == midnight or start <= merged[-1][1]):
-            before = merged[-1][1]
-            longest = midnight if midnight in (before, end) else max(before, end)
-            merged[-1] = (merged[-1][0], longest)
-        else:
-            merged.append((start, end))
-    return merged

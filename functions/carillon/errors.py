@@ -38,6 +38,11 @@ class CampaignStateConflict(CarillonError):
 class ListRejected(CarillonError):
     """The list cannot be used at all; nothing was enrolled."""
 
+    @property
+    def reason(self) -> str:
+        """The name that the message begins with, of a fixed vocabulary (`carillon.reading.refusal`)."""
+        return str(self).partition(":")[0]
+
 
 class TemplateRejected(CarillonError):
     """A template cannot be used: missing, unparsable, or a placeholder that no column fills."""
@@ -49,6 +54,10 @@ class IdentityNotVerified(CarillonError):
 
 class PlanRefused(CarillonError):
     """The spec gives no slot to some recipient (for example a pace of nothing), or a zone is unknown."""
+
+
+class LedgerConflict(CarillonError):
+    """Other campaigns have taken capacity in between; planned anew, nothing is taken twice."""
 
 
 class FanOutBroken(CarillonError):

@@ -1,19 +1,29 @@
 """Slots for targets: one function for every rule and pace (DESIGN section 3).
 
-Nobody is early, no second, window or day carries more than its capacity, and the order of targets is kept.
+Nobody is early, no second, window or day carries more than its capacity, nobody is mailed in their quiet hours, and
+the order of targets is kept among those whom the same hours are open for.
+
+An e-mail takes one unit of the capacity curve, from the place where C reaches it. So two plans do not overlap when
+their units do not: what a later round plans (a misfit's next day, a step's forecast) goes into the gaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from carillon import zones
+from carillon import curve, rules, zones
+from carillon.clocks import DAY, Clocks
 from carillon.curve import UNIT, Curve, Ints
 from carillon.errors import PlanRefused
+from carillon.ledger import NOTHING, Taken
+from carillon.rules import Targets
+from carillon.shapes import AfterPrevious, CampaignPace, Offset, QuietHours
 
 LONGEST_DAYS = 400
 """A plan that reaches further is refused: it is a pace set wrongly, not a campaign."""
@@ -22,16 +32,97 @@ HANDLING = 30
 """Seconds between planning and the fan-out's first row: a million batch lines are written and stored in about 20,
 and the table, the group and the Map take a few more (each one call)."""
 
+FRUITLESS = 31
+"""Days in a row on which nobody of those who are ever again put off gets a slot: then nobody ever will."""
+
+NONE, NOT_AFTER, TOO_LATE, PAST, PREVIOUS = range(5)
+REASONS = ("", "not_after", "too_late", "past", "previous")
+"""Why a task has no slot, by number: the deadline; `within`, and `past` already, where the campaign skips those; the
+step before has none."""
+
+_AT_ONCE = 8_192
+"""Tasks looked at together where some may be too late and make room for others."""
+
 
 @dataclass(frozen=True)
 class Limits:
     """What bounds a plan beside its targets."""
 
-    curve: Callable[[int, int], Curve]
-    """The curve from an epoch second on, for so many days: `carillon.curve.build` with everything else given."""
+    pace: CampaignPace | None
+    """The campaign's; None: as fast as the identity's rate."""
+    rate_per_second: float
+    """The identity's."""
     cap_on: Callable[[date], int] | None
-    """How many may go on a day of ``cap_zone``; None: any number."""
+    """How many may go on a day of ``cap_zone``, other campaigns' plans left out; None: any number."""
     cap_zone: str
+    taken: Taken = NOTHING
+    """What other campaigns have taken in the ledger: it goes off the curve, minute by minute, and off the day's cap."""
+
+
+@dataclass(frozen=True)
+class Follow:
+    """The tasks of an `AfterPrevious` step that wait: their slots are forecasts.
+
+    They are planned on what the tasks before them leave, and take their place in plan and ledger like the others, so
+    that the plan shown is what happens if every e-mail goes at its slot. Nothing else is reserved for them.
+    """
+
+    tasks: Ints
+    """Which they are (positions in the request's arrays)."""
+    previous: Ints
+    """The task of the step before, for each of them; where that has no slot, neither have they."""
+    rule: AfterPrevious
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a plan depends on. The arrays are of one length, one place a task, and equal targets keep their order.
+
+    A task that waits (`follows`) has any target.
+    """
+
+    targets: Targets
+    zone: Ints
+    """Number (``clocks``) of each recipient's own zone: quiet hours are its, and the days of a `Follow`."""
+    clocks: Clocks
+    now: int
+    """Epoch seconds: whose target is earlier, is past."""
+    earliest: int
+    """Epoch seconds: no slot is earlier (`fan_out_ready`)."""
+    limits: Limits
+    rank: Ints | None = None
+    """Who goes first among equal targets, by number; None: as the arrays are ordered."""
+    follows: Sequence[Follow] = ()
+    """Step by step: what one of them waits for is planned before it."""
+    quiet_hours: QuietHours | None = None
+    within: Offset | None = None
+    """How late a slot may be, its days on the target's clock."""
+    if_late: Literal["next_day", "late", "skip"] = "next_day"
+    end: int | None = None
+    """Epoch seconds: no slot is later (``not_after``)."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What became of each task."""
+
+    slots: Ints
+    """Epoch seconds; -1: none."""
+    targets: Targets
+    """As they were planned in the end: moved to the next day, or forecast."""
+    reason: NDArray[np.int8]
+    """Why there is no slot: a number of `REASONS`."""
+    past: int
+    """Tasks whose target was past already. What became of them is ``if_late``."""
+    next_day: int
+    """Tasks with a slot that had to be put off to another day because none was within `Request.within`."""
+    late: int
+    """Tasks with a slot later than `Request.within` allows, for ``if_late`` is ``late``."""
+
+    def unplanned(self) -> dict[str, int]:
+        """How many tasks have no slot, by reason."""
+        counts = np.bincount(self.reason, minlength=len(REASONS))
+        return {name: int(n) for name, n in zip(REASONS[1:], counts[1:], strict=True) if n}
 
 
 def fan_out_ready(now: int, tasks: int, creations_per_second: int, creation_lead: int) -> int:
@@ -43,71 +134,394 @@ def fan_out_ready(now: int, tasks: int, creations_per_second: int, creation_lead
     return now + HANDLING + -(-tasks // creations_per_second) + creation_lead
 
 
-def plan(targets: Ints, earliest: int, limits: Limits, end: int | None = None) -> Ints:
-    """The slot (epoch second) of each of ``targets`` (epoch seconds, in any order).
+def interleave(domains: Ints) -> Ints:
+    """A `Request.rank` that spreads each mailbox domain evenly over the whole list.
 
-    Equal targets keep their order. Day by day the cap admits in order of target, and the rest goes to the next day:
-    from its first open second on. Nothing lies before ``earliest``. A slot that would lie after ``end`` is -1:
-    planned nowhere, and so are all that come after it, for order is kept.
+    ``domains``: a number for each task's domain. The k-th of m tasks of one domain comes (k + 1/2)/m of the way in, so
+    that no provider gets a burst, and none is left over at the end; equal places keep their order.
+    """
+    _, code, counts = np.unique(domains, return_inverse=True, return_counts=True)
+    grouped = np.argsort(code, kind="stable")
+    within = np.empty_like(domains)
+    within[grouped] = np.arange(len(domains)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rank = np.empty(len(domains), dtype=np.int64)
+    rank[np.argsort((2 * within + 1) / counts[code], kind="stable")] = np.arange(len(domains))
+    return rank
+
+
+def plan(request: Request) -> Planned:
+    """A slot for each task, or the reason why it has none.
+
+    Day by day the cap admits in order of target, and the rest goes to the next day: from its first open second on.
+    Whoever has no slot ``within`` is put off to the next day, goes late or is skipped, as the campaign chooses; one
+    that is put off is planned on what its next day has left.
 
     Raises:
-        PlanRefused: the plan would need more than `LONGEST_DAYS` days.
+        PlanRefused: the plan would need more than `LONGEST_DAYS` days, or there is never an opening.
     """
-    order = np.argsort(targets, kind="stable")
-    due = np.maximum(targets[order], earliest)
-    slots = np.full(len(due), -1, dtype=np.int64)
-    if len(due):
-        days = (int(due[-1]) - earliest) // 86_400 + LONGEST_DAYS
-        done = _assign(due, slots, limits, limits.curve(earliest, days), end)
-        if end is not None:
-            slots[slots > end] = -1
-        elif done < len(due):
-            raise PlanRefused(
-                f"the pace leaves {len(due) - done:,} of {len(due):,} e-mails without a slot within {LONGEST_DAYS} "
-                "days: raise per_day, the rate or the daily cap"
-            )
-    planned = np.empty_like(slots)
-    planned[order] = slots
-    return planned
+    return _Planner(request).plan()
 
 
-def _assign(due: Ints, slots: Ints, limits: Limits, c: Curve, end: int | None) -> int:
-    """Fill ``slots`` for ``due`` (sorted); how many got one before the curve, or ``end``, was over."""
-    done, taken = 0, 0
-    if limits.cap_on is None:
-        return _fill(due, slots, 0, len(due), c, c.end, taken)[0]
-    day = datetime.fromtimestamp(int(due[0]), UTC).astimezone(zones.get(limits.cap_zone)).date()
-    start = int(due[0])
-    while done < len(due) and start < c.end and (end is None or start <= end):
-        close = min(zones.to_utc(limits.cap_zone, day + timedelta(days=1), datetime.min.time()), c.end)
-        waiting = int(np.searchsorted(due, close, side="left"))
-        stop = min(waiting, done + max(limits.cap_on(day), 0))
-        if stop > done:
-            np.maximum(due[done:stop], start, out=due[done:stop])
-            done, taken = _fill(due, slots, done, stop, c, close, taken)
-        start = close
-        if done < len(due) and int(due[done]) >= close:
-            start = int(due[done])
-        day = datetime.fromtimestamp(start, UTC).astimezone(zones.get(limits.cap_zone)).date()
-    return done
+class _Planner:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.clocks = request.clocks
+        count = len(request.zone)
+        given = request.targets
+        self.at, self.clock, self.wall = given.at.copy(), given.clock.copy(), given.wall.copy()
+        self.slots = np.full(count, -1, dtype=np.int64)
+        self.reason = np.zeros(count, dtype=np.int8)
+        self.put_off = np.zeros(count, dtype=np.bool_)
+
+    def plan(self) -> Planned:
+        request = self.request
+        waiting = np.zeros(len(self.slots), dtype=np.bool_)
+        for follow in request.follows:
+            waiting[follow.tasks] = True
+        tasks = np.flatnonzero(~waiting)
+        past = tasks[self.at[tasks] < request.now]
+        if request.if_late == "next_day":
+            self._next_day(past, request.now)
+        elif request.if_late == "skip":
+            self.reason[past] = PAST
+            tasks = tasks[self.reason[tasks] == NONE]
+        if len(tasks):
+            self.capacity = _Capacity(request, int(self.at[tasks].max()))
+            self._rounds(tasks)
+            for follow in request.follows:
+                self._follow(follow)
+        late = 0
+        if request.if_late == "late" and request.within is not None:
+            late = int((self.slots > self._latest(np.arange(len(self.slots)), request.within)).sum())
+        return Planned(
+            slots=self.slots,
+            targets=Targets(self.at, self.clock, self.wall),
+            reason=self.reason,
+            past=len(past),
+            next_day=int((self.put_off & (self.slots >= 0)).sum()),
+            late=late,
+        )
+
+    def _follow(self, follow: Follow) -> None:
+        sent = self.slots[follow.previous]
+        self.reason[follow.tasks[sent < 0]] = PREVIOUS
+        tasks, sent = follow.tasks[sent >= 0], sent[sent >= 0]
+        forecast = rules.follow(follow.rule, sent, self.request.zone[tasks], self.clocks)
+        self.at[tasks], self.clock[tasks], self.wall[tasks] = forecast.at, forecast.clock, forecast.wall
+        self._rounds(tasks)
+
+    def _rounds(self, tasks: Ints) -> None:
+        """Slots for ``tasks`` on what is left, and on their next days for whom none was in time."""
+        request = self.request
+        within = None if request.if_late == "late" else request.within
+        fruitless = 0
+        while len(tasks):
+            if request.rank is None:
+                tasks = tasks[np.argsort(self.at[tasks], kind="stable")]
+            else:
+                tasks = tasks[np.lexsort((request.rank[tasks], self.at[tasks]))]
+            latest = None if within is None else self._latest(tasks, within)
+            self.slots[tasks], misfit = self.capacity.place(self.at[tasks], latest, request.zone[tasks])
+            unplanned = tasks[(self.slots[tasks] < 0) & ~misfit]
+            if len(unplanned) and request.end is None:
+                raise PlanRefused(
+                    f"the pace leaves {len(unplanned):,} of {len(self.slots):,} e-mails without a slot within "
+                    f"{LONGEST_DAYS} days: raise per_day, the rate or the daily cap"
+                )
+            self.reason[unplanned] = NOT_AFTER
+            fruitless = fruitless + 1 if misfit.all() else 0
+            tasks = tasks[misfit]
+            if request.if_late == "skip":
+                self.reason[tasks] = TOO_LATE
+                return
+            if fruitless >= FRUITLESS:
+                raise PlanRefused(
+                    f"{len(tasks):,} of {len(self.slots):,} e-mails have no slot within {_written(request.within)} of "
+                    f"their targets on any of {FRUITLESS} days: raise within, or open the pace at that time of day"
+                )
+            tasks = np.sort(tasks)
+            self._next_day(tasks, self.at[tasks] + 1)
+            self.put_off[tasks] = True
+
+    def _next_day(self, tasks: Ints, after: int | Ints) -> None:
+        """Move the targets of ``tasks`` to the first day on which they are not before ``after``."""
+        if not len(tasks):
+            return
+        clock, wall = self.clock[tasks], self.wall[tasks]
+        days = np.maximum((after - self.at[tasks]) // DAY, 0)  # one too few at most, for a clock change may help
+        while True:
+            at = self.clocks.utc(clock, wall + days * DAY)
+            early = at < after
+            if not early.any():
+                break
+            days += early
+        self.at[tasks], self.wall[tasks] = at, wall + days * DAY
+
+    def _latest(self, tasks: Ints, within: Offset) -> Ints:
+        """The last second at which each may go."""
+        if not within.days:
+            return self.at[tasks] + within.seconds
+        clock = self.clock[tasks]
+        return self.clocks.utc(clock, self.wall[tasks] + within.days * DAY) + within.seconds
 
 
-def _fill(due: Ints, slots: Ints, first: int, stop: int, c: Curve, close: int, taken: int) -> tuple[int, int]:
-    """Slots for ``due[first:stop]``, as far as they lie before ``close``.
+class _Line(Protocol):
+    """Places for e-mails, in the order of time: a curve, or the gaps of one. An e-mail takes `step` places."""
 
-    ``taken`` is the capacity used so far: the next e-mail is one unit further at least. Returns how far it got, and
-    the capacity used by then.
+    @property
+    def step(self) -> int: ...
+
+    def position(self, moments: Ints) -> Ints:
+        """The first place that is not before each of ``moments``."""
+        ...
+
+    def units(self, positions: Ints) -> Ints:
+        """Where on the curve each place is."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """All of a curve: an e-mail may begin at any unit."""
+
+    curve: Curve
+    step: int = UNIT
+
+    def position(self, moments: Ints) -> Ints:
+        return self.curve.position(moments)
+
+    def units(self, positions: Ints) -> Ints:
+        return positions
+
+
+class _Gaps:
+    """What earlier rounds have left of a curve: whole e-mails one after the other in every gap, from its beginning."""
+
+    step = 1
+
+    def __init__(self, c: Curve, taken: Ints) -> None:
+        """``taken``: in order, where e-mails begin that have one `UNIT` each already."""
+        self._curve = c
+        starts = np.concatenate(([0], taken + UNIT))
+        fitting = (np.concatenate((taken, [c.total])) - starts) // UNIT
+        self._start, self._count = starts[fitting > 0], fitting[fitting > 0]
+        if not len(self._start):
+            self._start, self._count = starts[-1:], np.zeros(1, dtype=np.int64)
+        self._before: Ints = np.cumsum(self._count) - self._count
+
+    def position(self, moments: Ints) -> Ints:
+        reached = self._curve.position(moments)
+        at = np.maximum(np.searchsorted(self._start, reached, side="right") - 1, 0)
+        gone = np.clip(-(-(reached - self._start[at]) // UNIT), 0, self._count[at])
+        first: Ints = self._before[at] + gone
+        return first
+
+    def units(self, positions: Ints) -> Ints:
+        at = np.searchsorted(self._before, positions, side="right") - 1
+        begin: Ints = self._start[at] + (positions - self._before[at]) * UNIT
+        return begin
+
+
+@dataclass
+class _Period:
+    """A stretch of time in which the same zones are open, and the day's room."""
+
+    start: int
+    end: int
+    open: Ints
+    """Numbers of the groups of zones that are outside their quiet hours."""
+    day: date | None
+
+
+class _Capacity:
+    """What a plan has not used yet of curve and caps."""
+
+    def __init__(self, request: Request, last: int) -> None:
+        """``last``: the latest target that is known now."""
+        limits = self._limits = request.limits
+        self._request = request
+        ahead = sum(f.rule.offset.days + f.rule.offset.seconds // DAY + 1 for f in request.follows)
+        days = max(last - request.earliest, 0) // DAY + LONGEST_DAYS + ahead
+        whole = curve.build(limits.pace, limits.rate_per_second, request.earliest, days)
+        self._curve = whole.less(limits.taken, limits.rate_per_second)
+        self._end = self._curve.end if request.end is None else min(self._curve.end, request.end + 1)
+        self._used: Ints = np.empty(0, dtype=np.int64)
+        """Where on the curve the e-mails planned so far begin, in order."""
+        self._room: dict[date, int] = {}
+        zone_count = len(request.clocks.names)
+        self._group = np.zeros(zone_count, dtype=np.int64)
+        if request.quiet_hours is not None:
+            self._group = request.clocks.alike(request.earliest - DAY, self._curve.end)
+
+    def place(self, due: Ints, latest: Ints | None, zone: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """Slots for e-mails that are ``due`` (in order), and who was too late.
+
+        A slot is -1 where there was none, be it that it would be after ``latest`` or that the curve is over.
+        """
+        line: _Line = _Gaps(self._curve, self._used) if len(self._used) else _Whole(self._curve)
+        placed, misfit = self._place(line, due, latest, self._group[zone])
+        done = placed >= 0
+        begin = line.units(placed[done])
+        slots = np.full(len(due), -1, dtype=np.int64)
+        slots[done] = self._curve.moment(begin)
+        self._used = np.sort(np.concatenate((self._used, begin)))
+        return slots, misfit
+
+    def _place(self, line: _Line, due: Ints, latest: Ints | None, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        placed = np.full(len(due), -1, dtype=np.int64)
+        misfit = np.zeros(len(due), dtype=np.bool_)
+        due = np.maximum(due, self._request.earliest)
+        limit = None if latest is None else line.position(latest + 1)
+        queue = _Queue(group)
+        taken = 0
+        for period in self._periods(int(due[0])):
+            if queue.left == 0:
+                break
+            ready = int(np.searchsorted(due, period.end, side="left"))
+            start, stop = line.position(np.array([period.start, period.end])).tolist()
+            while (room := self._room_on(period.day)) > 0 and max(taken, start) < stop:
+                fitting = min(room, (stop - max(taken, start) - 1) // line.step + 1)
+                some = queue.first(period.open, fitting if limit is None else max(fitting, _AT_ONCE), ready)
+                if not len(some):
+                    break
+                wanted = line.position(np.maximum(due[some], period.start))
+                if limit is None:
+                    rank = np.arange(len(some), dtype=np.int64) * line.step
+                    reached = rank + np.maximum(np.maximum.accumulate(wanted - rank), taken)
+                    seen = count = int(np.searchsorted(reached, stop, side="left"))
+                    placed[some[:count]] = reached[:count]
+                    taken = int(reached[count - 1]) + line.step if count else taken
+                else:
+                    reached, taken = _in_time(wanted, limit[some], taken, stop, room, line.step)
+                    seen = len(reached)
+                    placed[some[:seen]] = reached
+                    misfit[some[:seen]] = reached < 0
+                    count = int((reached >= 0).sum())
+                queue.take(some[:seen])
+                self._use(period.day, count)
+                if seen < len(some):
+                    break
+        if limit is not None:  # nothing is open any more until it would be too late
+            misfit |= (placed < 0) & (limit <= line.position(np.array(self._end)))
+        return placed, misfit
+
+    def _room_on(self, day: date | None) -> int:
+        if day is None or self._limits.cap_on is None:
+            return 2**62
+        if day not in self._room:
+            first, last = _day_bounds(self._limits.cap_zone, day)
+            # What was planned before now has been sent and counted, or will not be.
+            others = self._limits.taken.between(max(first, self._request.now), last)
+            self._room[day] = self._limits.cap_on(day) - others
+        return self._room[day]
+
+    def _use(self, day: date | None, count: int) -> None:
+        if day is not None and self._limits.cap_on is not None:
+            self._room[day] -= count
+
+    def _periods(self, first: int) -> Iterator[_Period]:
+        """From ``first`` on, day by day of the cap, cut where a zone's quiet hours begin or end."""
+        if self._limits.cap_on is None and self._request.quiet_hours is None:
+            yield _Period(first, self._end, np.zeros(1, dtype=np.int64), None)
+            return
+        zone = self._limits.cap_zone
+        day = datetime.fromtimestamp(first, UTC).astimezone(zones.get(zone)).date()
+        while first < self._end:
+            close = min(_day_bounds(zone, day)[1], self._end)
+            if first < close:
+                yield from self._awake(first, close, day)
+                first = close
+            day += timedelta(days=1)
+
+    def _awake(self, start: int, end: int, day: date) -> Iterator[_Period]:
+        quiet = self._request.quiet_hours
+        groups = np.unique(self._group)
+        if quiet is None:
+            yield _Period(start, end, groups, day)
+            return
+        clocks = self._request.clocks
+        offsets = np.unique([clocks.wall(groups, np.full(len(groups), at)) - at for at in (start, end)])
+        begin, over = (wall.hour * 3600 + wall.minute * 60 + wall.second for wall in (quiet.start, quiet.end))
+        edges = [np.array([start, end]), clocks.changes(start, end)]
+        for midnight in range(start // DAY - 1, end // DAY + 2):
+            edges += [midnight * DAY + begin - offsets, midnight * DAY + over - offsets]
+        cuts = np.unique(np.concatenate(edges))
+        cuts = cuts[(cuts >= start) & (cuts <= end)]
+        shown = clocks.wall(np.tile(groups, len(cuts) - 1), np.repeat(cuts[:-1], len(groups))) % DAY
+        after, before = shown >= begin, shown < over
+        asleep = (after & before if begin < over else after | before).reshape(len(cuts) - 1, len(groups))
+        changed = np.flatnonzero(np.append(True, (asleep[1:] != asleep[:-1]).any(axis=1)))
+        for n, until in zip(changed, [*cuts[changed[1:]], end], strict=True):
+            if not asleep[n].all():
+                yield _Period(int(cuts[n]), int(until), groups[~asleep[n]], day)
+
+
+class _Queue:
+    """Tasks that wait for a slot: a queue for each group of zones, and the first of several groups together."""
+
+    def __init__(self, group: Ints) -> None:
+        """``group``: each task's, in the order of tasks."""
+        self._count = len(group)
+        present = np.bincount(group) > 0
+        self._numbers = np.flatnonzero(present)
+        self._of = (np.cumsum(present) - 1).astype(np.int16)[group]
+        order = np.argsort(self._of, kind="stable")
+        # Groups end to end, and in each the tasks in order: one look-up finds a task's place in all groups at once.
+        self._line: Ints = self._of[order] * np.int64(self._count) + order
+        self._next = np.searchsorted(self._line, np.arange(len(self._numbers)) * self._count)
+        self.left = self._count
+
+    def first(self, groups: Ints, count: int, before: int) -> Ints:
+        """Up to ``count`` tasks of ``groups`` that are before task ``before``, in order."""
+        at = np.flatnonzero(np.isin(self._numbers, groups))
+        base = at * self._count
+        begin = self._next[at]
+        if not len(at):
+            return begin
+
+        def ends(task: int) -> Ints:
+            return np.maximum(np.searchsorted(self._line, base + task), begin)
+
+        low, high = 0, before
+        if int((ends(high) - begin).sum()) > count:
+            while high - low > 1:  # the least task before which there are `count`
+                middle = (low + high) // 2
+                if int((ends(middle) - begin).sum()) < count:
+                    low = middle
+                else:
+                    high = middle
+        found = [self._line[a:b] % self._count for a, b in zip(begin, ends(high), strict=True) if a < b]
+        some: Ints = np.sort(np.concatenate(found)) if found else begin[:0]
+        return some
+
+    def take(self, tasks: Ints) -> None:
+        """Remove ``tasks``: all, or the first, of those that `first` has just given."""
+        self._next += np.bincount(self._of[tasks], minlength=len(self._numbers))
+        self.left -= len(tasks)
+
+
+def _in_time(wanted: Ints, limit: Ints, taken: int, stop: int, room: int, step: int) -> tuple[Ints, int]:
+    """Where each e-mail begins, -1 if that would not be before its ``limit``: then the next in line has its place.
+
+    Ends where ``stop`` or the day's ``room`` is reached; also returns the capacity used by then.
     """
-    behind = int(np.searchsorted(due, c.end, side="left"))
-    stop = min(stop, behind)
-    if stop <= first:
-        return first, taken
-    rank = np.arange(stop - first, dtype=np.int64) * UNIT
-    reached = rank + np.maximum(np.maximum.accumulate(c.capacity(due[first:stop]) - rank), taken)
-    fitting = int(np.searchsorted(reached, c.total, side="left"))
-    moments = c.moment(reached[:fitting])
-    fitting = int(np.searchsorted(moments, close, side="left"))
-    slots[first : first + fitting] = moments[:fitting]
-    if fitting:
-        taken = int(reached[fitting - 1]) + UNIT
-    return first + fitting, taken
+    found: list[int] = []
+    for first, before in zip(wanted.tolist(), limit.tolist(), strict=True):
+        begin = taken if taken > first else first
+        if begin >= before:
+            found.append(-1)
+        elif begin >= stop or not room:
+            break
+        else:
+            found.append(begin)
+            taken, room = begin + step, room - 1
+    return np.array(found, dtype=np.int64), taken
+
+
+def _written(within: Offset | None) -> str:
+    return within.model_dump_json().strip('"') if within else ""
+
+
+def _day_bounds(zone: str, day: date) -> tuple[int, int]:
+    midnight = datetime.min.time()
+    return zones.to_utc(zone, day, midnight), zones.to_utc(zone, day + timedelta(days=1), midnight)

@@ -16,16 +16,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from carillon import addresses, batches, campaigns, curve, enrolment, keys, planning, rules, zones
+from carillon import addresses, batches, campaigns, enrolment, keys, planning, rules, zones
 from carillon.batches import TaskTable
+from carillon.clocks import Clocks
 from carillon.columns import Column, find
 from carillon.curve import Ints
 from carillon.errors import IdentityNotVerified, ListRejected, PlanRefused, TemplateRejected
 from carillon.lists import RecipientList, open_database
 from carillon.pace import Pace
 from carillon.shapes import (
+    AfterPrevious,
     Campaign,
     CampaignSpec,
+    ColumnDate,
     LocalTime,
     ManifestLine,
     Prepare,
@@ -361,36 +364,40 @@ class Preparation:
     def _plan(self, tasks: TaskTable, spec: CampaignSpec, request: Prepare) -> tuple[Ints, int]:
         """The slot of each task by ``n``, and how many targets were past."""
         now = int(self._now(request))
-        targets = np.empty(tasks.count(), dtype=np.int64)
-        past = 0
+        clocks = Clocks()
+        at, clock, wall, zone_of = np.zeros((4, tasks.count()), dtype=np.int64)
         for number, step in enumerate(spec.steps, 1):
-            at = tasks.of_step(number)
+            of_step = tasks.of_step(number)
+            zone, cells = np.full(len(of_step), clocks.number("UTC")), None
             if isinstance(step.rule, LocalTime):
-                clocks, codes = tasks.clocks(number)
-                walls = [(zone, wall or step.rule.time) for zone, wall in clocks]
-                due, late = rules.local(step.rule, [(zone, wall) for zone, wall in walls if wall is not None], now)
-                targets[at] = due[codes]
-                past += int(late[codes].sum())
-            else:
-                targets[at], was_past = rules.same_for_all(step.rule, now)
-                past += len(at) * was_past
+                different, codes = tasks.clocks(number)
+                zone = clocks.numbers(name for name, _ in different)[codes]
+                walls = [0 if time is None else rules.seconds(time) for _, time in different]
+                cells = rules.Cells(np.array(walls, dtype=np.int64)[codes])
+            assert not isinstance(step.rule, ColumnDate | AfterPrevious)
+            due = rules.targets(step.rule, zone, clocks, now=now, stack_zone=self.cap_zone, cells=cells)
+            at[of_step], clock[of_step], wall[of_step], zone_of[of_step] = due.at, due.clock, due.wall, zone
         pace = self.pace.read()
         quota = self.identities.max_24_hour_send()
         self.pace.record_quota(quota)
-        zone = zones.get(self.cap_zone)
+        cap_zone = zones.get(self.cap_zone)
 
         def cap_on(day: date) -> int:
-            room = pace.cap_on(day) - pace.taken_on(day, zone)
+            room = pace.cap_on(day) - pace.taken_on(day, cap_zone)
             return room if quota < 0 else min(room, quota)
 
-        limits = planning.Limits(
-            curve=lambda start, days: curve.build(spec.pace, pace.rate_per_second, start, days),
-            cap_on=cap_on,
-            cap_zone=self.cap_zone,
+        planned = planning.plan(
+            planning.Request(
+                targets=rules.Targets(at, clock, wall),
+                zone=zone_of,
+                clocks=clocks,
+                now=now,
+                earliest=planning.fan_out_ready(now, len(at), self.creations_per_second, enrolment.CREATION_LEAD),
+                limits=planning.Limits(spec.pace, pace.rate_per_second, cap_on, self.cap_zone),
+                end=int(spec.not_after.timestamp()) if spec.not_after else None,
+            )
         )
-        earliest = planning.fan_out_ready(now, len(targets), self.creations_per_second, enrolment.CREATION_LEAD)
-        end = int(spec.not_after.timestamp()) if spec.not_after else None
-        return planning.plan(targets, earliest, limits, end), past
+        return planned.slots, planned.past
 
     def _now(self, request: Prepare) -> float:
         return datetime.fromisoformat(request.now).timestamp() if request.now else self.now()
