@@ -10,7 +10,7 @@ PY := .venv/bin/python
 .PHONY: help setup demo test lint types check-stack unit local bench lock clean
 
 help: ## Show what can be made
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with Python 3.13 and all packages, pinned by hash
 	@tools/setup.sh
@@ -39,6 +39,9 @@ local: setup ## Tests against the one-machine cloud
 
 bench: setup ## Speed: each prints its figures as ratios or beside a bare loop
 	@for each in bench/bench_*.py; do echo "== $$each"; $(PY) $$each || exit 1; done
+
+bench-%: setup ## One of them: bench-list, bench-send, …
+	@$(PY) bench/bench_$*.py
 
 COMPILE := uv pip compile --quiet --upgrade --generate-hashes --no-header --python-version 3.13
 

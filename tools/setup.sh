@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.complete
-want=$(cat requirements-dev.txt tools/uv.txt tools/package-lock.json | cksum)
+want=$(cat requirements-dev.txt pyproject.toml tools/uv.txt tools/package-lock.json | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then
     exit 0
 fi
@@ -40,6 +40,8 @@ fi
 echo "carillon: installing packages (pinned by hash)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/uv.txt
 .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes requirements-dev.txt
+# The command `carillon`, from this tree.
+.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
 
 # asl-validator, AWS's own grammar of the Amazon States Language as JSON schemas, exists for Node alone.
 if ! command -v npm >/dev/null 2>&1; then
