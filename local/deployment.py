@@ -63,6 +63,8 @@ class Deployment:
         self._environment = dict(environment)
         self._directory = directory
         self.outputs: dict[str, str] = {}
+        self._manifests: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        """What was read: a manifest never changes."""
         self.endpoint = environment["AWS_ENDPOINT_URL"]
         self._session = boto3.session.Session(
             aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
@@ -132,11 +134,15 @@ class Deployment:
 
     def manifest(self, campaign_id: str, generation: int = 1) -> list[dict[str, Any]]:
         """The manifest of the first generation, or of the newest."""
-        campaign = self.api.get(f"/campaigns/{campaign_id}")
-        if generation == 1:
-            return self.lines(keys.manifest(campaign_id, campaign["prepared"]))
-        assert campaign["prepared_generation"] == generation, "only the first and the newest manifest can be asked for"
-        return self.lines(campaign["summary"]["manifest_key"])
+        there = self._manifests.get((campaign_id, generation))
+        if there is None:
+            campaign = self.api.get(campaign_id)
+            key = keys.manifest(campaign_id, campaign["prepared"])
+            if generation != 1:
+                assert campaign["prepared_generation"] == generation, "only the first and the newest can be asked for"
+                key = campaign["summary"]["manifest_key"]
+            there = self._manifests[campaign_id, generation] = self.lines(key)
+        return there
 
     def batch_lines(self, campaign_id: str, generation: int = 1) -> list[dict[str, Any]]:
         """Every line of every batch of a generation."""

@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from botocore.model import ListShape, Shape, StructureShape
 
 from local import seams
+from local.background import Background
 from local.clock import Clock
 from local.contract import contract
 from local.ports import AwsError, Caller
@@ -100,9 +101,7 @@ class Firehose:
         self._buffers: dict[str, _Buffer] = {}
         self._lock = threading.Lock()
         self._delivering = threading.Lock()
-        self._woken = threading.Event()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._background = Background("firehose", clock, self.deliver_due, self._next_due)
 
     def facade(self, original_module: Any) -> seams.Facade:
         """What stands for MiniStack's ``firehose`` module in ``app._loaded_modules``; CloudFormation's streams
@@ -118,15 +117,11 @@ class Firehose:
 
     def start(self) -> None:
         """Deliver in the background from now on."""
-        self._thread = threading.Thread(target=self._run, name="firehose", daemon=True)
-        self._thread.start()
+        self._background.start()
 
     def stop(self) -> None:
         """End the background thread; what is still buffered is lost."""
-        self._stopped.set()
-        self._woken.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._background.stop()
 
     def reset(self) -> None:
         """Forget everything that is still buffered."""
@@ -189,7 +184,7 @@ class Firehose:
                 buffer.oldest = self._clock.time()
             buffer.records += taken
             buffer.size += size
-        self._woken.set()
+        self._background.wake()
         return [secrets.token_urlsafe(120) for _ in taken]
 
     def _stream(self, name: str) -> dict[str, Any]:
@@ -200,18 +195,10 @@ class Firehose:
             )
         return stream
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._woken.clear()
-            try:
-                self.deliver_due()
-            except Exception:
-                # One stream that cannot be delivered must not end all others.
-                log.exception("records were lost")
-            with self._lock:
-                buffers = list(self._buffers.items())
-            due = [self._due_at(name, buffer) for name, buffer in buffers if buffer.records]
-            self._clock.wait_until(min(due, default=float("inf")), self._woken)
+    def _next_due(self) -> float:
+        with self._lock:
+            buffers = list(self._buffers.items())
+        return min((self._due_at(name, buffer) for name, buffer in buffers if buffer.records), default=float("inf"))
 
     def _due_at(self, name: str, buffer: _Buffer) -> float:
         hints = self._hints(name)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from local.background import Background
 from local.clock import Clock
 from local.ports import AwsError, Caller
 from local.ses.events import EVENT_TYPES, Happening, bus_event, record
@@ -59,9 +60,7 @@ class Publisher:
         self._order = itertools.count()
         self._changed = threading.Lock()
         self._publishing = threading.Lock()
-        self._woken = threading.Event()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._background = Background("ses-events", clock, self.publish_due, self._next_due)
         self.dropped = 0
 
     def add(self, happenings: Iterable[Happening]) -> None:
@@ -69,7 +68,7 @@ class Publisher:
         with self._changed:
             for happening in happenings:
                 heapq.heappush(self._queue, (happening.at, next(self._order), 0, happening, None))
-        self._woken.set()
+        self._background.wake()
 
     def publish_due(self) -> int:
         """Publish whatever is due by now; how many happenings that were."""
@@ -95,32 +94,20 @@ class Publisher:
 
     def start(self) -> None:
         """Publish in the background from now on."""
-        self._thread = threading.Thread(target=self._run, name="ses-events", daemon=True)
-        self._thread.start()
+        self._background.start()
 
     def stop(self) -> None:
         """End the background thread; what is still queued stays unpublished."""
-        self._stopped.set()
-        self._woken.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._background.stop()
 
     def clear(self) -> None:
         """Forget everything that is still queued."""
         with self._changed:
             self._queue.clear()
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._woken.clear()
-            try:
-                self.publish_due()
-            except Exception:
-                # One event that cannot be published must not end all others.
-                logger.exception("SES events were lost")
-            with self._changed:
-                next_at = self._queue[0][0] if self._queue else float("inf")
-            self._clock.wait_until(next_at, self._woken)
+    def _next_due(self) -> float:
+        with self._changed:
+            return self._queue[0][0] if self._queue else float("inf")
 
     def _take_due(self) -> list[_Entry]:
         now, due = self._clock.time(), []
