@@ -19,7 +19,7 @@ from carillon import addresses, keys, rules, zones
 from carillon.batches import LARGEST_SCHEDULE, TaskTable, data_sql, size_sql
 from carillon.columns import HASH, OWN, TIME, Column, choose_address, choose_zone, columns, find
 from carillon.curve import Ints
-from carillon.reading import Format, Plain, refusal, sniff, write_plain
+from carillon.reading import Direct, Format, Plain, direct, refusal, sniff, write_plain
 from carillon.shapes import ListSpec
 from carillon.sql import blank, name, text, trimmed
 from carillon.templates import Prepared, Renderer, lacks
@@ -29,17 +29,25 @@ _FORMULA = r"^\s*[=+\-@＝＋－＠]|^[\t\r\n]"
 """What a spreadsheet would run when it opens the reject file."""
 
 
-def open_database(work: Path, memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
-    """A database file in ``work`` that can reach nothing outside that directory."""
+def open_database(work: Path, memory_limit: str = "1GB", *readable: Path) -> duckdb.DuckDBPyConnection:
+    """A database file in ``work`` that can reach nothing outside that directory but the ``readable`` files."""
     database = duckdb.connect(work / "list.duckdb", config={"memory_limit": memory_limit})
     database.execute(f"SET temp_directory = {text(str(work / 'spill'))}")
     database.execute(f"SET allowed_directories = [{text(str(work))}]")
+    database.execute(f"SET allowed_paths = [{', '.join(text(str(path)) for path in readable)}]")
+    database.execute("SET force_compression = 'uncompressed'")  # of a file that lives for minutes: half the time
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
 
 
-REJECTED_ALREADY = ("too_many_fields", "unclosed_quote")
+REJECTED_ALREADY = ("undecodable", "too_many_fields", "unclosed_quote", "invalid_json")
+NOT_REJECTED = "outside_segment"
+"""Counted, but nobody's fault: not in the reject file."""
+_DETAILS = {
+    "needs_smtputf8": "letters beyond ASCII before the @ need SMTPUTF8, which SES does not offer",
+    "multiple_addresses": "several addresses in one cell: give each a row of its own",
+}
 
 
 class RecipientList:
@@ -56,7 +64,7 @@ class RecipientList:
         Raises:
             ListRejected: the file cannot be used at all; the message begins with a reason of the samples' vocabulary.
         """
-        self.format: Format = sniff(source)
+        self.format: Format = sniff(source, spec, work)
         self.columns: tuple[Column, ...] = columns(self.format.header)
         sample = self.format.sample
         self.address_column: Column = (
@@ -78,10 +86,21 @@ class RecipientList:
                 )
         self.rows: int = 0
         """Data records; known once the list is read."""
-        self._source = source
         self._work = work
         self._fallback = spec.fallback_timezone
-        self._database = open_database(work, memory_limit)
+        self._database = open_database(work, memory_limit, self.format.text)
+
+    def decisions(self) -> dict[str, Any]:
+        """How the file is written and which column holds what: what was found, or what the spec says."""
+        return {
+            "encoding": self.format.encoding,
+            "bom": self.format.bom,
+            "delimiter": self.format.delimiter,
+            "header_line": self.format.header_line,
+            "columns": [column.label for column in self.columns],
+            "address_column": self.address_column.label,
+            "timezone_column": self.zone_column.label if self.zone_column else None,
+        }
 
     def read(self) -> None:
         """Read every record and judge it.
@@ -89,29 +108,59 @@ class RecipientList:
         Raises:
             ListRejected: as above, for what only the whole file tells.
         """
-        plain = write_plain(self._source, self.format, self._work / "records.txt")
-        self.rows = plain.rows
+        way = direct(self.format)
+        if way is None or not self._load_directly(way):
+            plain = write_plain(self.format, self._work / "records.txt")
+            self._load(plain)
+            plain.path.unlink()
         self._database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
-        self._judge(plain)
-        plain.path.unlink()
+        self._database.create_function("fault", addresses.fault, ["VARCHAR"], "VARCHAR")
+        self._judge()
 
     def close(self) -> None:
         """Let go of the database; the files stay in the working directory."""
         self._database.close()
 
-    def _judge(self, plain: Plain) -> None:
+    def _load_directly(self, way: Direct) -> bool:
+        """Whether DuckDB's own reader found a record in each line; then the view ``cells`` is what it read."""
+        try:
+            found = self._copy(way.query(len(self.columns)))
+        except duckdb.InvalidInputException:
+            return False
+        if found != way.rows:
+            return False
+        self.rows = found
+        self._database.execute(
+            f"CREATE VIEW cells AS SELECT file_row_number + 2 AS line, NULL::VARCHAR AS note, "
+            f"NULL::VARCHAR AS surplus, * EXCLUDE (file_row_number) "
+            f"FROM read_parquet({text(str(self._cells))}, file_row_number = true)"
+        )
+        return True
+
+    def _load(self, plain: Plain) -> None:
+        """The view ``cells``: line, note, surplus and the cells ``c0``, ``c1``, … of every record, in order."""
+        self.rows = self._copy(plain.query(len(self.columns)))
+        self._database.execute(f"CREATE VIEW cells AS SELECT * FROM read_parquet({text(str(self._cells))})")
+
+    @property
+    def _cells(self) -> Path:
+        return self._work / "cells.parquet"
+
+    def _copy(self, query: str) -> int:
+        row = self._database.execute(
+            f"COPY ({query}) TO {text(str(self._cells))} (FORMAT parquet, COMPRESSION lz4)"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _judge(self) -> None:
+        """Table ``records``: what is known of each record, in order; ``reason`` says why nobody is written to."""
         fallback = self._fallback
         db = self._database
         db.execute("CREATE TABLE zones (lower VARCHAR PRIMARY KEY, name VARCHAR)")
         db.register("known", {"name": np.array(sorted(zones.names()), dtype=object)})
         db.execute("INSERT INTO zones SELECT lower(name), name FROM known")
         db.unregister("known")
-        cells = [f"c{c.index}" for c in self.columns]
-        typed = ", ".join(f"{text(name)}: 'VARCHAR'" for name in ("note", "surplus", *cells))
-        kept = ", ".join(("surplus", *cells))
-        if plain.breaks:
-            lf, cr = text(plain.line_feed), text(plain.carriage_return)
-            kept = ", ".join(f"replace(replace({c}, {lf}, chr(10)), {cr}, chr(13)) AS {c}" for c in ("surplus", *cells))
         zone = trimmed(f"c{self.zone_column.index}") if self.zone_column else "NULL"
         zone_reason = "NULL"
         if self.zone_column and fallback is None:
@@ -119,47 +168,45 @@ class RecipientList:
                 "CASE WHEN coalesce(zone_written, '') = '' THEN 'missing_timezone' "
                 "WHEN zones.name IS NULL THEN 'invalid_timezone' END"
             )
+        details = " ".join(f"WHEN {text(fault)} THEN {text(why)}" for fault, why in _DETAILS.items())
         db.execute(
             f"""
             CREATE TABLE records AS
-            WITH plain AS (
-                SELECT line, note, {kept} FROM read_csv(
-                    {text(str(plain.path))}, delim = {text(plain.separator)}, quote = '', escape = '', header = false,
-                    auto_detect = false, new_line = '\\n', max_line_size = {10 * 2**20},
-                    columns = {{'line': 'BIGINT', {typed}}})
-            ), cleaned AS (
-                SELECT *, coalesce({trimmed(f"c{self.address_column.index}")}, '') AS written, {zone} AS zone_written
-                FROM plain
+            WITH cleaned AS (
+                SELECT line, note, coalesce({trimmed(f"c{self.address_column.index}")}, '') AS written,
+                    {zone} AS zone_written
+                FROM cells
             ), judged AS (
+                SELECT *, {addresses.verdict_sql("written")} AS address FROM cleaned
+            ), faulted AS (
                 SELECT *, CASE
-                    WHEN regexp_matches(written, {text(addresses.ODD)}) THEN nullif(judge(written), '')
-                    WHEN regexp_matches(written, {text(addresses.PLAIN)})
-                        AND length(written) <= {addresses.LONGEST}
-                        AND position('@' IN written) <= {addresses.LONGEST_LOCAL + 1}
-                        AND NOT regexp_matches(written, '\\.[0-9]+$') THEN written
-                END AS address FROM cleaned
-            )
-            SELECT line, note, surplus, {", ".join(cells)}, address,
-                coalesce(zones.name, {text(fallback) if fallback else "NULL"}) AS timezone,
-                zones.name IS NULL AND coalesce(zone_written, '') <> '' AS zone_unknown,
-                CASE
                     WHEN note IN {REJECTED_ALREADY} THEN note
                     WHEN written = '' THEN 'missing_address'
-                    WHEN address IS NULL THEN 'invalid_address'
-                    ELSE {zone_reason}
-                END AS reason
-            FROM judged LEFT JOIN zones ON zones.lower = lower(zone_written)
+                    WHEN address IS NULL THEN fault(written)
+                END AS fault FROM judged
+            )
+            SELECT line, note, address, sha256(lower(address)) AS digest,
+                coalesce(zones.name, {text(fallback) if fallback else "NULL"}) AS timezone,
+                zones.name IS NULL AND coalesce(zone_written, '') <> '' AS zone_unknown,
+                CASE WHEN fault = 'needs_smtputf8' THEN 'invalid_address' WHEN fault IS NOT NULL THEN fault
+                    ELSE {zone_reason} END AS reason,
+                CASE fault {details} END AS detail
+            FROM faulted LEFT JOIN zones ON zones.lower = lower(zone_written)
             """
         )
         # The first accepted record of a person stays; a rejected one never makes a later one a duplicate.
         db.execute(
-            "CREATE TABLE accepted AS SELECT min(line) AS line FROM records WHERE reason IS NULL "
-            "GROUP BY lower(address)"
+            """
+            UPDATE records SET reason = 'duplicate', detail = 'the same person as line ' || first.line
+            FROM (
+                SELECT digest, min(line) AS line FROM records WHERE reason IS NULL GROUP BY digest HAVING count(*) > 1
+            ) AS first
+            WHERE records.digest = first.digest AND records.reason IS NULL AND records.line <> first.line
+            """
         )
-        db.execute("CREATE TABLE refused (line BIGINT, reason VARCHAR)")
         db.execute(
-            "INSERT INTO refused SELECT line, coalesce(reason, 'duplicate') FROM records "
-            "WHERE line NOT IN (SELECT line FROM accepted)"
+            "CREATE VIEW accepted AS SELECT line, note, address, digest, timezone, zone_unknown FROM records "
+            "WHERE reason IS NULL"
         )
 
     def refuse(self, lines: Sequence[int], reason: str) -> None:
@@ -167,28 +214,29 @@ class RecipientList:
         if not lines:
             return
         self._database.register("these", {"line": np.array(lines, dtype=np.int64)})
-        self._refuse_where("line IN (SELECT line FROM these)", reason)
+        self._refuse_lines("SELECT line FROM these", reason)
         self._database.unregister("these")
 
-    def _refuse_where(self, condition: str, reason: str) -> None:
-        self._database.execute(
-            f"INSERT INTO refused SELECT line, {text(reason)} FROM accepted JOIN records USING (line) WHERE {condition}"
-        )
-        self._database.execute("DELETE FROM accepted WHERE line IN (SELECT line FROM refused)")
+    def refuse_where(self, condition: str, reason: str) -> None:
+        """Take out the accepted of whom ``condition`` (SQL over the cells ``c0``, ``c1``, …) is true."""
+        self._refuse_lines(f"SELECT line FROM cells WHERE {condition}", reason)
+
+    def _refuse_lines(self, lines: str, reason: str) -> None:
+        self._database.execute(f"UPDATE records SET reason = {text(reason)} WHERE reason IS NULL AND line IN ({lines})")
 
     def refuse_incomplete(self, prepared: Prepared) -> None:
         """Refuse (``missing_value``) whoever lacks a value that ``prepared`` needs and has no default for."""
         if prepared.required is not None:
             if prepared.required:
                 empty = " OR ".join(self._blank(name) for name in prepared.required)
-                self._refuse_where(empty, "missing_value")
+                self.refuse_where(empty, "missing_value")
             return
         if not prepared.placeholders:
             return
         renderer = Renderer(prepared)
         some_empty = " OR ".join(self._blank(name) for name in prepared.placeholders)
         wanted = ", ".join(self._cell(name) for name in prepared.placeholders)
-        query = f"SELECT line, {wanted} FROM accepted JOIN records USING (line) WHERE {some_empty} ORDER BY line"
+        query = f"SELECT line, {wanted} FROM accepted JOIN cells USING (line) WHERE {some_empty} ORDER BY line"
         lacking = [
             line
             for line, *values in self._pages(query)
@@ -205,7 +253,7 @@ class RecipientList:
     def hashes(self) -> Iterator[list[tuple[int, str]]]:
         """Pages of ``(line, address hash)`` of the accepted, in the list's order."""
         cursor = self._database.cursor()
-        cursor.execute("SELECT line, sha256(lower(address)) FROM accepted JOIN records USING (line) ORDER BY line")
+        cursor.execute("SELECT line, digest FROM accepted ORDER BY line")
         while page := cursor.fetchmany(_PAGE):
             yield page
 
@@ -217,12 +265,24 @@ class RecipientList:
 
     def count(self) -> int:
         """How many are accepted now."""
-        return len(self.lines())
+        row = self._database.execute("SELECT count(*) FROM accepted").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def accepted(self) -> Iterator[tuple[int, str, str | None]]:
+        """``(line, canonical address, zone)`` of the accepted, in the list's order."""
+        return self._pages("SELECT line, lower(address), timezone FROM accepted ORDER BY line")
+
+    def refused(self) -> Iterator[tuple[int, str, str | None]]:
+        """``(line, reason, detail)`` of everybody refused, in the list's order."""
+        return self._pages("SELECT line, reason, detail FROM records WHERE reason IS NOT NULL ORDER BY line")
 
     def rejected(self) -> dict[str, int]:
         """How many are refused, by reason."""
         return dict(
-            self._database.execute("SELECT reason, count(*) FROM refused GROUP BY reason ORDER BY reason").fetchall()
+            self._database.execute(
+                "SELECT reason, count(*) FROM records WHERE reason IS NOT NULL GROUP BY reason ORDER BY reason"
+            ).fetchall()
         )
 
     def warnings(self) -> dict[str, int]:
@@ -235,7 +295,8 @@ class RecipientList:
         return self._pages(
             "SELECT line, warning FROM (SELECT line, unnest(list_filter(["
             "nullif(note, ''), CASE WHEN zone_unknown AND timezone IS NOT NULL THEN 'timezone_fallback' END], "
-            "lambda w: w IS NOT NULL)) AS warning FROM accepted JOIN records USING (line)) ORDER BY line, warning"
+            "lambda w: w IS NOT NULL)) AS warning FROM accepted "
+            "WHERE coalesce(note, '') <> '' OR zone_unknown) ORDER BY line, warning"
         )
 
     def lines(self) -> Ints:
@@ -245,8 +306,8 @@ class RecipientList:
 
     def refuse_without_time(self, time_column: Column) -> None:
         """Refuse whoever's cell in ``time_column`` is empty (``missing_value``) or no HH:MM (``invalid_time``)."""
-        self._refuse_where(f"({blank(f'c{time_column.index}')})", "missing_value")
-        self._refuse_where(f"NOT regexp_full_match({self._wall(time_column)}, {text(rules.WALL)})", "invalid_time")
+        self.refuse_where(f"({blank(f'c{time_column.index}')})", "missing_value")
+        self.refuse_where(f"NOT regexp_full_match({self._wall(time_column)}, {text(rules.WALL)})", "invalid_time")
 
     @staticmethod
     def _wall(time_column: Column) -> str:
@@ -261,7 +322,7 @@ class RecipientList:
         if not prepared.placeholders:
             return
         cells = " + ".join(f"coalesce(strlen({self._cell(n)}), 0)" for n in prepared.placeholders)
-        self._refuse_where(
+        self.refuse_where(
             f"12 * ({cells}) > {LARGEST_SCHEDULE // 2} AND {overhead} + (SELECT {size_sql('input', 'address')} "
             f"FROM (SELECT {self._data(prepared)} AS input)) > {LARGEST_SCHEDULE}",
             "value_too_long",
@@ -273,12 +334,13 @@ class RecipientList:
         self._database.execute(
             f"""
             INSERT INTO tasks
-            WITH ranked AS (SELECT line, row_number() OVER (ORDER BY line) - 1 AS rank FROM accepted),
+            WITH ranked AS (SELECT *, row_number() OVER (ORDER BY line) - 1 AS rank FROM accepted),
             filled AS (
-                SELECT {tasks.count()} + rank AS n, address, timezone, {wall} AS wall, {self._data(prepared)} AS input
-                FROM ranked JOIN records USING (line)
+                SELECT {tasks.count()} + rank AS n, digest, address, timezone, {wall} AS wall,
+                    {self._data(prepared)} AS input
+                FROM ranked JOIN cells USING (line)
             )
-            SELECT n, {step}, '{step}-' || left(sha256(lower(address)), {keys.DIGITS}), address, timezone, wall, input,
+            SELECT n, {step}, '{step}-' || left(digest, {keys.DIGITS}), address, timezone, wall, input,
                 {size_sql("input", "address")}
             FROM filled
             """
@@ -296,7 +358,7 @@ class RecipientList:
         own = [
             (f"{OWN}line", "bigint", "line"),
             (f"{OWN}address", "string", "address"),
-            (HASH, "string", "sha256(lower(address))"),
+            (HASH, "string", "digest"),
             (f"{OWN}timezone", "string", "timezone"),
         ]
         for step, column in enumerate(times, 1):
@@ -305,20 +367,24 @@ class RecipientList:
         described = [(c.name, "string", f"c{c.index}") for c in self.columns] + own
         selected = ", ".join(f'{expression} AS "{name}"' for name, _, expression in described)
         self._database.execute(
-            f"COPY (SELECT {selected} FROM accepted JOIN records USING (line) ORDER BY line) "
-            f"TO {text(str(target))} (FORMAT parquet, COMPRESSION zstd)"
+            f"COPY (SELECT {selected} FROM accepted JOIN cells USING (line) ORDER BY line) "
+            f"TO {text(str(target))} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
         )
         return [{"Name": name, "Type": kind} for name, kind, _ in described]
 
     def write_rejects(self, target: Path) -> None:
-        """Everybody refused as CSV: line, reason, the row as it was, with formulas defused by an apostrophe."""
+        """Everybody refused as CSV: line, reason, detail, the row as it was; formulas are defused by an apostrophe.
+
+        Who is outside the segment was not refused, only not meant.
+        """
         defused = ", ".join(
             f"CASE WHEN regexp_matches({cell}, {text(_FORMULA)}) THEN '''' || {cell} ELSE {cell} END "
             f"AS {_defused(label)}"
             for cell, label in [*((f"c{c.index}", c.label) for c in self.columns), ("surplus", "surplus cells")]
         )
         self._database.execute(
-            f"COPY (SELECT line, refused.reason, {defused} FROM refused JOIN records USING (line) ORDER BY line) "
+            f"COPY (SELECT line, records.reason, records.detail, {defused} FROM records JOIN cells USING (line) "
+            f"WHERE records.reason <> {text(NOT_REJECTED)} ORDER BY line) "
             f"TO {text(str(target))} (FORMAT csv, HEADER true, NULL '')"
         )
 
