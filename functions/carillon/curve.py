@@ -68,8 +68,8 @@ class Curve:
         if not kept or not len(kept[0]):
             raise PlanRefused("the pace is never open: give it a window that has a beginning before its end")
         self._start, self._end, self._offset, self._number, self._per = kept
-        before = _carried(self._number, self._per, np.zeros_like(self._offset), self._offset)
-        gained = _carried(self._number, self._per, self._offset, self._offset + self._end - self._start)
+        before = _carried(self._number, self._per, self._offset)
+        gained = _carried(self._number, self._per, self._offset + self._end - self._start) - before
         self._start_capacity: Ints = np.cumsum(gained) - gained
         self._base: Ints = self._start_capacity - before
         self.end = int(self._end[-1])
@@ -93,7 +93,7 @@ class Curve:
         start, end, within = start[is_open], end[is_open], within[is_open]
         offset = self._offset[within] + start - self._start[within]
         number, per = self._number[within], self._per[within]
-        own = _carried(number, per, offset, offset + end - start)
+        own = _carried(number, per, offset + end - start) - _carried(number, per, offset)
 
         at = np.minimum(np.searchsorted(taken.minutes, start // 60), len(taken.minutes) - 1)
         cut = np.flatnonzero(taken.minutes[at] == start // 60)
@@ -113,8 +113,8 @@ class Curve:
     def position(self, moments: Ints) -> Ints:
         """C at ``moments``: whole seconds; all of it from `end` on."""
         at = np.minimum(np.searchsorted(self._end, moments, side="right"), len(self._end) - 1)
-        inside = np.clip(moments, self._start[at], self._end[at]) - self._start[at] + self._offset[at]
-        reached: Ints = self._base[at] + self._number[at] * inside // self._per[at]
+        inside = np.minimum(np.maximum(moments, self._start[at]), self._end[at]) - self._start[at] + self._offset[at]
+        reached: Ints = self._base[at] + _carried(self._number[at], self._per[at], inside)
         return reached
 
     def moment(self, positions: Ints) -> Ints:
@@ -130,9 +130,9 @@ class Curve:
         return second
 
 
-def _carried(number: Ints, per: Ints, first: Ints, last: Ints) -> Ints:
-    """Units from the ``first`` to before the ``last`` second of a day's open time."""
-    units: Ints = number * last // per - number * first // per
+def _carried(number: Ints, per: Ints, seconds: Ints) -> Ints:
+    """Units in the first ``seconds`` of a day's open time."""
+    units: Ints = number * seconds // per
     return units
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from itertools import count
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from carillon import keys, zones
+from carillon import keys
 from carillon.campaigns import Campaigns
 from carillon.enrolment import CREATION_LEAD, schedule_for
 from carillon.errors import CampaignStateConflict, ReconcileUnfinished
-from carillon.shapes import BatchLine, Campaign, CampaignId, CampaignPace, Schedule, Task, Window, instant
+from carillon.openings import openings
+from carillon.shapes import BatchLine, Campaign, CampaignId, Schedule, Task, instant
 from carillon.transitions import CampaignState, TaskStatus
 
 GRACE = 15 * 60
@@ -229,29 +230,6 @@ class Reconciler:
         except CampaignStateConflict:
             return False
         return True
-
-
-def openings(pace: CampaignPace, start: int) -> Iterator[int]:
-    """Instants (epoch seconds) from ``start`` on for one e-mail each: ``per_day`` evenly over each day's windows.
-
-    Without numpy, which only PrepareList has. What is planned for these days already is not known here.
-    """
-    day = datetime.fromtimestamp(start, UTC).astimezone(zones.get(pace.timezone)).date() - timedelta(days=1)
-    while True:
-        if day.isoweekday() in pace.weekdays:
-            bounds = sorted(_bounds(pace.timezone, day, window) for window in pace.windows)
-            gap = max(1, -(-sum(end - begin for begin, end in bounds) // pace.per_day))
-            for begin, end in bounds:
-                start = max(begin, start)
-                while start < end:
-                    yield start
-                    start += gap
-        day += timedelta(days=1)
-
-
-def _bounds(zone: str, day: date, window: Window) -> tuple[int, int]:
-    after = day + timedelta(days=window.end <= window.start)
-    return zones.to_utc(zone, day, window.start), zones.to_utc(zone, after, window.end)
 
 
 def _first(tasks: Iterable[Task], most: int) -> list[Task]:

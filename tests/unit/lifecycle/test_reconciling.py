@@ -15,7 +15,8 @@ from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.errors import CampaignNotFound, ReconcileUnfinished
-from carillon.reconciling import AT_ONCE, GRACE, GRACE_BEHIND_A_QUEUE, Reconcile, Reconciled, Reconciler, openings
+from carillon.openings import openings
+from carillon.reconciling import AT_ONCE, GRACE, GRACE_BEHIND_A_QUEUE, Reconcile, Reconciled, Reconciler
 from carillon.sending import outside_window
 from carillon.shapes import BatchLine, CampaignPace, Task
 from carillon.transitions import CampaignState, TaskStatus
