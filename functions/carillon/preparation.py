@@ -172,6 +172,8 @@ class Preparation:
         if campaign.prepared_generation == request.generation:
             return PrepareListResult.model_validate(campaign.summary)
         attempt = keys.attempt(request.generation, self.nonce())
+        if campaign.spec.route == "direct":
+            raise PlanRefused("the direct route is not built yet: create the campaign with the route guarded")
         self._check_identity(campaign.spec)
         with tempfile.TemporaryDirectory(prefix="carillon-") as directory:
             work = Path(directory)
