@@ -90,7 +90,7 @@ def test_rows_expire_and_suppressions_never_do() -> None:
         for name, table in definitions.resources("AWS::DynamoDB::Table").items()
         if table["Properties"].get("TimeToLiveSpecification") == {"AttributeName": "expires_at", "Enabled": True}
     }
-    assert with_ttl == {"CampaignsTable", "TasksTable"}
+    assert with_ttl == {"CampaignsTable", "SettingsTable", "TasksTable"}
 
 
 def test_the_bucket_is_private_versioned_and_encrypted() -> None:
