@@ -1,7 +1,7 @@
 """A list in DuckDB: read once, judged row by row, with the reason of everybody who is not written to.
 
-Memory stays flat: the rows live in a database file in the working directory and what is too big spills beside it.
-DuckDB may touch nothing outside that directory once the list is open.
+Memory stays flat: what is over DuckDB's limit spills into the working directory. DuckDB may touch nothing outside
+that directory once the list is open.
 """
 
 # ruff: noqa: S608  (SQL is put together from our own names; every value of a list or a spec goes through sql.text)
@@ -30,12 +30,15 @@ _FORMULA = r"^\s*[=+\-@＝＋－＠]|^[\t\r\n]"
 
 
 def open_database(work: Path, memory_limit: str = "1GB", *readable: Path) -> duckdb.DuckDBPyConnection:
-    """A database file in ``work`` that can reach nothing outside that directory but the ``readable`` files."""
-    database = duckdb.connect(work / "list.duckdb", config={"memory_limit": memory_limit})
+    """A database that can reach nothing outside ``work`` but the ``readable`` files.
+
+    It lives in memory up to ``memory_limit`` and spills the rest to ``work``: nobody needs it afterwards, so nothing
+    is compressed or logged.
+    """
+    database = duckdb.connect(config={"memory_limit": memory_limit})
     database.execute(f"SET temp_directory = {text(str(work / 'spill'))}")
     database.execute(f"SET allowed_directories = [{text(str(work))}]")
     database.execute(f"SET allowed_paths = [{', '.join(text(str(path)) for path in readable)}]")
-    database.execute("SET force_compression = 'uncompressed'")  # of a file that lives for minutes: half the time
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
@@ -111,7 +114,7 @@ class RecipientList:
         way = direct(self.format)
         if way is None or not self._load_directly(way):
             plain = write_plain(self.format, self._work / "records.txt")
-            self._load(plain)
+            self._load_plain(plain)
             plain.path.unlink()
         self._database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
         self._database.create_function("fault", addresses.fault, ["VARCHAR"], "VARCHAR")
@@ -124,32 +127,24 @@ class RecipientList:
     def _load_directly(self, way: Direct) -> bool:
         """Whether DuckDB's own reader found a record in each line; then the view ``cells`` is what it read."""
         try:
-            found = self._copy(way.query(len(self.columns)))
+            self.rows = self._load(way.query(len(self.columns)))
         except duckdb.InvalidInputException:
             return False
-        if found != way.rows:
+        if self.rows != way.rows:
             return False
-        self.rows = found
         self._database.execute(
-            f"CREATE VIEW cells AS SELECT file_row_number + 2 AS line, NULL::VARCHAR AS note, "
-            f"NULL::VARCHAR AS surplus, * EXCLUDE (file_row_number) "
-            f"FROM read_parquet({text(str(self._cells))}, file_row_number = true)"
+            "CREATE VIEW cells AS SELECT rowid + 2 AS line, NULL::VARCHAR AS note, NULL::VARCHAR AS surplus, * FROM loaded"
         )
         return True
 
-    def _load(self, plain: Plain) -> None:
+    def _load_plain(self, plain: Plain) -> None:
         """The view ``cells``: line, note, surplus and the cells ``c0``, ``c1``, … of every record, in order."""
-        self.rows = self._copy(plain.query(len(self.columns)))
-        self._database.execute(f"CREATE VIEW cells AS SELECT * FROM read_parquet({text(str(self._cells))})")
+        self.rows = self._load(plain.query(len(self.columns)))
+        self._database.execute("CREATE VIEW cells AS FROM loaded")
 
-    @property
-    def _cells(self) -> Path:
-        return self._work / "cells.parquet"
-
-    def _copy(self, query: str) -> int:
-        row = self._database.execute(
-            f"COPY ({query}) TO {text(str(self._cells))} (FORMAT parquet, COMPRESSION lz4)"
-        ).fetchone()
+    def _load(self, query: str) -> int:
+        """How many records are in table ``loaded`` now: in their order, which ``rowid`` keeps."""
+        row = self._database.execute(f"CREATE OR REPLACE TABLE loaded AS {query}").fetchone()
         assert row is not None
         return int(row[0])
 
