@@ -6,10 +6,14 @@ hold both kinds, so the year comes first, or the month has a name, or dots say t
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, date, datetime, time, timedelta, timezone
+
 from carillon.sql import text
 
 _MONTH = r"(jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"  # fmt: skip # noqa: E501
-_MONTHS = "['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec']"
+_SHORT_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTHS = str(_SHORT_MONTHS)
 _DATES = {
     ("y1", "m1", "d1"): r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})",
     ("y2", "m2", "d2"): r"([0-9]{4})/([0-9]{1,2})/([0-9]{1,2})",
@@ -68,3 +72,34 @@ def canonical(cell: str) -> str:
 def seconds(canonical: str) -> str:
     """An SQL expression: `canonical`'s text as `carillon.rules.Cells` has it; its ``form`` is the text's length."""
     return f"epoch(left({canonical}, 19)::TIMESTAMP)::BIGINT"
+
+
+def read(written: str) -> date | datetime | None:
+    """What `canonical` says of one cell: a date, a date-time on a wall clock, or one in UTC."""
+    found = re.fullmatch(WRITTEN, written.strip(), re.ASCII)
+    if found is None:
+        return None
+    said = {name: part for name, part in zip(_NAMES, found.groups(), strict=True) if part is not None}
+    parts = {name[0]: part for name, part in said.items() if name[1:].isdigit()}
+    month = _SHORT_MONTHS.index(parts["n"][:3].lower()) + 1 if "n" in parts else int(parts["m"])
+    try:
+        day = date(int(parts["y"]), month, int(parts["d"]))
+        if not 1900 <= day.year <= 2099:
+            return None
+        if "hour" not in said:
+            return day
+        clock = time(int(said["hour"]), int(said["minute"]), int(said.get("second", 0)))
+        up = timedelta(seconds=1) if said.get("fraction", "").strip("0") else timedelta()
+        moment = datetime.combine(day, clock) + up
+        if "zone" not in said:
+            return moment
+        return moment.replace(tzinfo=_offset(said["zone"])).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _offset(zone: str) -> timezone:
+    if zone.lower() in ("z", "utc"):
+        return UTC
+    minutes = int(zone[1:3]) * 60 + (int(zone[-2:]) if len(zone) > 3 else 0)
+    return timezone(timedelta(minutes=minutes if zone[0] == "+" else -minutes))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import minijinja
 
-from carillon import links, syntax
+from carillon import dates, links, syntax
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -30,7 +30,6 @@ FALLBACK_LOCALE = "en"
 _LENGTHS = ("short", "medium", "long", "full")
 _DAY = "yMLdEcQqGw"
 _CLOCK = "ahHkKmszZvVxX"
-_DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%Y/%m/%d", "%Y%m%d")
 _SAMPLE_MOMENT, _SAMPLE_NUMBER = datetime(2026, 12, 31, 9, 30, tzinfo=UTC), Decimal("1234.5")
 
 
@@ -71,30 +70,30 @@ def filters(*, trial: bool = False) -> dict[str, Callable[..., Any]]:
     def format_date(
         state: State, value: object, format: str = "medium", *, input: str | None = None, locale: str | None = None
     ) -> str:
-        from babel import dates
+        from babel import dates as babel
 
         found = moment("date", value, input, _zone(state))
         day = found.date() if isinstance(found, datetime) else found
-        return dates.format_date(day, _pattern("date", format, _DAY), _locale(state, locale))
+        return babel.format_date(day, _pattern("date", format, _DAY), _locale(state, locale))
 
     @minijinja.pass_state
     def format_datetime(
         state: State, value: object, format: str = "medium", *, input: str | None = None, locale: str | None = None
     ) -> str:
-        from babel import dates
+        from babel import dates as babel
 
         zone = _zone(state)
         found = moment("datetime", value, input, zone)
         if not isinstance(found, datetime):
             raise FilterError("datetime finds no time of day in its value: use date for dates")
         pattern = _pattern("datetime", format, _DAY + _CLOCK)
-        return dates.format_datetime(found, pattern, zone, _locale(state, locale))
+        return babel.format_datetime(found, pattern, zone, _locale(state, locale))
 
     @minijinja.pass_state
     def format_time(
         state: State, value: object, format: str = "short", *, input: str | None = None, locale: str | None = None
     ) -> str:
-        from babel import dates
+        from babel import dates as babel
 
         zone = _zone(state)
         wall = read_wall(_written("time", value)) if isinstance(value, str) and input is None else None
@@ -103,7 +102,7 @@ def filters(*, trial: bool = False) -> dict[str, Callable[..., Any]]:
             raise FilterError("time finds no time of day in its value")
         if isinstance(found, time):
             found = datetime.combine(_SAMPLE_MOMENT.date(), found, tzinfo=zone)
-        return dates.format_time(found, _pattern("time", format, _CLOCK), zone, _locale(state, locale))
+        return babel.format_time(found, _pattern("time", format, _CLOCK), zone, _locale(state, locale))
 
     @minijinja.pass_state
     def number(state: State, value: object, decimals: int | None = None, *, locale: str | None = None) -> str:
@@ -201,27 +200,15 @@ def find_locale(written: str) -> str | None:
 
 
 def read_moment(written: str, form: str | None = None) -> date | datetime | None:
-    """The date, or date and time, that is ``written``: ISO 8601, ``31.12.2026`` or ``2026/12/31``, or as ``form``
-    (of ``strptime``) says; None for all else. ``12/31/2026`` is nothing without ``form``, for half the world reads it
-    otherwise."""
-    written = written.strip()
-    if form is not None:
-        try:
-            found = datetime.strptime(written, form)  # noqa: DTZ007  (wall time: the caller knows the zone)
-        except ValueError:
-            return None
-        return found if re.search(r"%[HIMSXcTRzp]", form) else found.date()
-    for known in _DATE_FORMS:
-        try:
-            return datetime.strptime(written, known).date()  # noqa: DTZ007
-        except ValueError:
-            continue
-    if not re.match(r"\d{4}-\d\d-\d\d[T ]\d", written):
-        return None
+    """The date, or date and time, that is ``written`` (`carillon.dates`), or as ``form`` (of ``strptime``) says; None
+    for all else."""
+    if form is None:
+        return dates.read(written)
     try:
-        return datetime.fromisoformat(written)
+        found = datetime.strptime(written.strip(), form)  # noqa: DTZ007  (wall time: the caller knows the zone)
     except ValueError:
         return None
+    return found if re.search(r"%[HIMSXcTRzp]", form) else found.date()
 
 
 def read_wall(written: str) -> time | None:
