@@ -472,6 +472,11 @@ class Schedule(Shape):
     at: str
     client_token: str
     input: str
+    target: Literal["sqs:sendMessage", "sesv2:sendEmail"] = "sqs:sendMessage"
+    """What ``input`` is for: the rest of a universal target's ARN, ``arn:aws:scheduler:::aws-sdk:…``."""
+    window: int = 0
+    """Minutes after ``at`` over which Scheduler may choose; 0: its own minute."""
+    retries: int = 2
 
 
 class EnrolBatchResult(Shape):
