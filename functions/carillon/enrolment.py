@@ -37,13 +37,15 @@ def enrol_batch(
     """A row for each of ``lines``, and a schedule for each row that is Pending at this generation.
 
     Any number of times is the same as once. ``campaign`` was read just now, for a child of the Map may outlive
-    the launch that started it; ``now`` is in epoch seconds.
+    the launch that started it; ``now`` is in epoch seconds. For a campaign that is cancelled, those who have no row
+    get a Cancelled one, and nobody a schedule.
 
     Raises:
         CampaignStateConflict: the campaign is not enqueued at this generation (any more); nothing was written,
             or, when it is a row that says so, nothing that a newer generation would not overrule.
     """
-    campaigns.expect(campaign, {CampaignState.ENQUEUED}, request.generation)
+    expected = {CampaignState.CANCELLING, CampaignState.CANCELLED} if request.cancelled else {CampaignState.ENQUEUED}
+    campaigns.expect(campaign, expected, request.generation)
     wanted = [row_for(campaign, request, line) for line in lines]
     there = rows.enrol(wanted)
     if any(row.generation > request.generation for row in there):
@@ -60,7 +62,7 @@ def enrol_batch(
             client_token=row.client_token,
         )
         for line, row in zip(lines, there, strict=True)
-        if row.status is TaskStatus.PENDING
+        if row.status is TaskStatus.PENDING and not request.cancelled
     ]
     return EnrolBatchResult(schedules=schedules, enrolled=len(there), settled=len(there) - len(schedules))
 
@@ -74,7 +76,7 @@ def row_for(campaign: Campaign, request: EnrolBatch, line: BatchLine) -> Task:
         address=line.address,
         timezone=line.timezone,
         slot=line.slot,
-        status=TaskStatus.PENDING,
+        status=TaskStatus.CANCELLED if request.cancelled else TaskStatus.PENDING,
         generation=request.generation,
         revision=line.revision,
         batch=request.batch,

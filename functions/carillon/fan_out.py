@@ -71,7 +71,8 @@ def confirm_fan_out(
 
     Raises:
         CampaignStateConflict: the campaign is not enqueued at this generation any more.
-        FanOutBroken: quota, access, too many refusals, or still missing something after the last round.
+        FanOutBroken: quota, access, too many refusals, or still missing something after the last round, which a
+            Map Run that broke is by itself.
     """
     expect(campaigns.get(request.campaign_id), {CampaignState.ENQUEUED}, request.generation)
     manifest = files.manifest(request.manifest_key)
@@ -80,13 +81,18 @@ def confirm_fan_out(
     # A row is refused once: where its batch ran again, the row was settled already.
     refused = sum(int(c.output["refused"]) for c in children if c.output is not None)
     reason = hopeless(missing, children)
-    if missing and not reason and request.round < ROUNDS:
+    if missing and not reason and request.map_run and request.round < ROUNDS:
         key = keys.retry_manifest(request.manifest_key, request.round + 1)
         version = files.write_manifest(key, missing)
         return ConfirmFanOutResult(remaining=len(missing), manifest_key=key, manifest_version=version, refused=refused)
     campaigns.count_refused(request.campaign_id, request.generation, refused)
     if reason:
         raise FanOutBroken(reason)
+    if request.map_run is None:
+        raise FanOutBroken(
+            f"more batches failed than the fan-out tolerates, {len(missing)} of {len(manifest)} are not scheduled"
+            f"{_errors(missing, children)}. Look at the failed children, mend the cause, and resume the campaign"
+        )
     if missing:
         counts = ", ".join(f"{n} {how}" for how, n in map_runs.map_run_counts(request.map_run).items() if n)
         raise FanOutBroken(

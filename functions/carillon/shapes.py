@@ -364,7 +364,6 @@ class Campaign(BaseModel):
     changed_at: str
     execution: str | None = None
     """ARN of the newest launch execution that claimed the campaign."""
-    map_run: str | None = None
     attempts: int = 0
     """Executions started so far: the last part of an execution's name."""
     error: Problem | None = None
@@ -462,6 +461,8 @@ class EnrolBatch(Shape):
     generation: int
     batch: str
     count: int
+    cancelled: bool = False
+    """The campaign is being cancelled: whoever has no row gets one that says so, and no schedule."""
 
 
 class Schedule(Shape):
@@ -494,7 +495,8 @@ class ConfirmFanOut(Shape):
 
     campaign_id: CampaignId
     generation: int
-    map_run: str
+    map_run: str | None
+    """None: the Map Run broke, for more children failed than it tolerates; there is no other round."""
     manifest_key: str
     """The first manifest of the generation, whatever round this is."""
     results_prefix: str
@@ -532,10 +534,11 @@ class CancelTasks(Shape):
 
 
 class CancelTasksResult(Shape):
-    """How many rows this sweep cancelled, and how many are Running still."""
+    """How many rows this sweep cancelled, how many are Running still, and how many the shard has."""
 
     cancelled: int
     running: int
+    rows: int
 
 
 # What the Tasks table holds

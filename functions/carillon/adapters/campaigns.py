@@ -21,7 +21,7 @@ from carillon.transitions import CAMPAIGN_TRANSITIONS, PAUSABLE, CampaignState
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_AS_JSON = ("spec", "summary")
+_AS_JSON = ("spec", "summary", "plan")
 """Stored as JSON strings: DynamoDB's own maps would lose nothing, but nobody queries inside them."""
 
 

@@ -78,7 +78,8 @@ def test_someone_elses_decision_stands(
 
 def test_changes_go_with_the_state_and_none_removes(campaigns: CampaignStore) -> None:
     """Attributes are written in the same update; None takes one away."""
-    campaigns.create(campaign(state=CampaignState.ENQUEUED, map_run="arn:map"))
+    campaigns.create(campaign(state=CampaignState.ENQUEUED, plan={"hash": "abc", "cost": 1.25}))
+    assert campaigns.get("advent").plan == {"hash": "abc", "cost": 1.25}
     after = campaigns.transition(
         "advent",
         CampaignState.ENQUEUED,
@@ -86,11 +87,11 @@ def test_changes_go_with_the_state_and_none_removes(campaigns: CampaignStore) ->
         CampaignState.ABORTED,
         now=NOW,
         error=Problem(code="LaunchStopped", message="stopped"),
-        map_run=None,
+        plan=None,
     )
     assert after == campaigns.get("advent")
     assert after.error == Problem(code="LaunchStopped", message="stopped")
-    assert after.map_run is None
+    assert after.plan is None
 
 
 def test_only_a_campaign_under_way_is_paused(campaigns: CampaignStore) -> None:

@@ -52,6 +52,7 @@ def test_sweeping_twice_is_sweeping_once(statuses: list[TaskStatus], state: str)
     assert counts[TaskStatus.CANCELLED] == pending + statuses.count(TaskStatus.CANCELLED)
     assert counts.total() == len(statuses)
     assert campaigns.get("advent").cancelled == pending
+    assert sum(r.rows for r in first) == sum(r.rows for r in second) == len(statuses)
 
 
 @pytest.mark.parametrize("state", sorted(set(CampaignState) - {CampaignState.CANCELLING, CampaignState.CANCELLED}))

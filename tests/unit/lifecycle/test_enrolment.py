@@ -200,3 +200,27 @@ def test_a_row_of_a_newer_generation_says_that_this_one_is_over(rows: CampaignRo
     rows.enrol([task("ana@example.com", generation=2)])
     with pytest.raises(CampaignStateConflict, match="resumed"):
         enrol_batch(request(), ENQUEUED, [line()], rows, QUEUE, NOW_SECONDS)
+
+
+@pytest.mark.parametrize("state", [CampaignState.CANCELLING, CampaignState.CANCELLED])
+def test_whom_a_cancelled_launch_did_not_reach_gets_a_cancelled_row(rows: CampaignRows, state: CampaignState) -> None:
+    """And no schedule; a row that is there stays as it is, whatever it says. Twice is the same as once."""
+    sent = task("ana@example.com", status=TaskStatus.FINISHED)
+    rows.enrol([sent])
+    lines = [line("ana@example.com"), line("ben@example.com")]
+    closing = request(generation=2, count=2).model_copy(update={"cancelled": True})
+    for _ in range(2):
+        result = enrol_batch(closing, campaign(state=state, generation=2), lines, rows, QUEUE, NOW_SECONDS)
+        assert result == EnrolBatchResult(schedules=[], enrolled=2, settled=2)
+    there = {row.address: row for n in range(keys.SHARDS) for row in rows.page("advent", n)[0]}
+    assert there["ana@example.com"] == sent
+    assert (there["ben@example.com"].status, there["ben@example.com"].batch) == (TaskStatus.CANCELLED, "g1-aaaa/4")
+
+
+@pytest.mark.parametrize("state", sorted(set(CampaignState) - {CampaignState.CANCELLING, CampaignState.CANCELLED}))
+def test_nobody_is_enrolled_as_cancelled_in_a_campaign_that_is_not(rows: CampaignRows, state: CampaignState) -> None:
+    """An invocation gone astray writes no row."""
+    closing = request().model_copy(update={"cancelled": True})
+    with pytest.raises(CampaignStateConflict):
+        enrol_batch(closing, campaign(state=state, generation=1), [line()], rows, QUEUE, NOW_SECONDS)
+    assert rows.counts("advent").total() == 0

@@ -76,11 +76,13 @@ class FakeMapRuns:
         return {"succeeded": 2, "failed": 1, "pending": 0}
 
 
-def confirm(campaigns: CampaignStore, files: FakeFiles, number: int = 1) -> ConfirmFanOutResult:
+def confirm(
+    campaigns: CampaignStore, files: FakeFiles, number: int = 1, map_run: str | None = "arn:map"
+) -> ConfirmFanOutResult:
     request = ConfirmFanOut(
         campaign_id="advent",
         generation=1,
-        map_run="arn:map",
+        map_run=map_run,
         manifest_key="first.jsonl",
         results_prefix="p",
         round=number,
@@ -133,6 +135,25 @@ def test_what_is_still_missing_after_the_last_round_breaks_the_launch(enqueued: 
         assert confirm(enqueued, files, number).remaining == 1
     with pytest.raises(FanOutBroken, match=r"1 of 2 batches .* 3 × EnrolmentFailed.*2 succeeded, 1 failed.*resume"):
         confirm(enqueued, files, ROUNDS)
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        ([failed(f"b{n}", "ScheduleQuotaExceeded", "no more") for n in range(20)], "ScheduleQuotaExceeded: no more"),
+        ([failed(f"b{n}") for n in range(20)], r"40 of 40 .* 20 × EnrolmentFailed.*resume"),
+        ([], "40 of 40 .* not scheduled"),
+    ],
+    ids=["quota", "anything", "nothing-written"],
+)
+def test_a_map_run_that_broke_is_explained_and_not_repeated(
+    enqueued: CampaignStore, records: list[dict[str, Any]], told: str
+) -> None:
+    """More failures than it tolerates: the quota is named where that was it, and there is no other round."""
+    files = FakeFiles(40, records)
+    with pytest.raises(FanOutBroken, match=told):
+        confirm(enqueued, files, map_run=None)
+    assert not files.written
 
 
 @pytest.mark.parametrize("error", ["ScheduleQuotaExceeded", "SchedulerAccessDenied"])

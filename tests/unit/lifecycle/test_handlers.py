@@ -124,7 +124,7 @@ def test_a_shard_is_swept(s3: S3Client, campaigns: CampaignStore, rows: Campaign
     campaigns.create(campaign(state="cancelled", generation=1))
     (row,) = rows.enrol([task("ana@example.com")])
     event = {"campaign_id": "advent", "shard": keys.shard(row.task)}
-    assert import_module("cancel_tasks.app").handler(event, CONTEXT) == {"cancelled": 1, "running": 0}
+    assert import_module("cancel_tasks.app").handler(event, CONTEXT) == {"cancelled": 1, "running": 0, "rows": 1}
 
 
 @pytest.mark.parametrize(
