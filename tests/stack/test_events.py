@@ -15,6 +15,7 @@ from carillon.adapters.messages import records
 from carillon.reconciling import Reconcile
 from carillon.shapes import CampaignSpec, CancelTasks, ConfirmFanOut, EnrolBatch, Message, Prepare
 from carillon.transitions import CampaignState
+from carillon.unsubscribing import PATH, KeyRing, read
 from tests.stack.account import CAMPAIGN, Account
 from tests.stack.handlers import handler_module
 from tools.definitions import ROOT, resources, state_machines
@@ -89,6 +90,19 @@ def _api(event: dict[str, Any]) -> None:
         CampaignSpec.model_validate_json(event["body"])
 
 
+def _unsubscribe(event: dict[str, Any]) -> None:
+    class Example:
+        def ring(self) -> KeyRing:
+            return KeyRing.parse(json.dumps({"1": "put-the-secret-here-" * 4}))
+
+        reread = ring
+
+    http = event["requestContext"]["http"]
+    assert http["path"] == event["rawPath"] == PATH + event["pathParameters"]["token"]
+    assert event["routeKey"] == resources("AWS::ApiGatewayV2::Route")["UnsubscribeRoute"]["Properties"]["RouteKey"]
+    assert read(event["pathParameters"]["token"], Example()).campaign_id == CAMPAIGN
+
+
 def _launch(event: dict[str, Any]) -> None:
     account = Account()
     try:
@@ -117,6 +131,7 @@ TAKES: dict[str, Callable[[dict[str, Any]], None]] = {
     "record_launch_end": _record,
     "reconcile_tasks": _reconcile,
     "campaign_api": _api,
+    "unsubscribe": _unsubscribe,
     "launch_campaign": _launch,
     "cancel_campaign": _cancel,
 }

@@ -10,6 +10,7 @@ from botocore.config import Config
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_firehose import FirehoseClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
     from mypy_boto3_secretsmanager import SecretsManagerClient
@@ -60,6 +61,12 @@ def stepfunctions() -> SFNClient:
 def secretsmanager() -> SecretsManagerClient:
     """Secrets Manager."""
     return boto3.client("secretsmanager", config=_PATIENT)
+
+
+@cache
+def firehose() -> FirehoseClient:
+    """Firehose."""
+    return boto3.client("firehose", config=_PATIENT)
 
 
 @cache

@@ -8,7 +8,8 @@ from itertools import batched
 from typing import TYPE_CHECKING
 
 from carillon.adapters import aws, clock
-from carillon.adapters.suppressions import EVERY_TOPIC, key
+from carillon.adapters.suppressions import key
+from carillon.suppressions import EVERY_TOPIC
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

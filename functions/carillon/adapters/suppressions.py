@@ -1,18 +1,38 @@
-"""Who is not to be mailed: hashes of addresses, never the addresses."""
+"""The Suppressions table: hashes of addresses, never the addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, fields
 from datetime import datetime
+from itertools import batched
 from typing import TYPE_CHECKING, Any
 
-from carillon.adapters import aws
+from botocore.exceptions import ClientError
+
+from carillon.adapters import aws, clock
+from carillon.adapters.items import from_item, to_item, value
 from carillon.shapes import instant
+from carillon.suppressions import EVERY_TOPIC, Suppression
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
 
-EVERY_TOPIC = "*"
+_STATEMENTS = 25
+"""PartiQLBatchRequest's maximum in botocore's model."""
+_CALLS_AT_ONCE = 8
+_ATTEMPTS = 10
+_LONGEST_WAIT = 5.0
+_ALREADY = "DuplicateItem"
+"""What an INSERT says of a key that is there (BatchStatementErrorCodeEnum in botocore's model)."""
+_NOT_NOW = frozenset(
+    {"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "InternalServerError"}
+    | {"TransactionConflict"}
+)
+"""Outcomes of a single statement that the SDK does not repeat, because the call itself succeeded."""
 
 
 def key(address_hash: str, topic: str) -> dict[str, dict[str, str]]:
@@ -26,26 +46,146 @@ def key_of(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class SuppressionTable:
-    """The Suppressions table."""
+    """`carillon.suppressions.Suppressions` and `carillon.unsubscribing.Suppressions` on DynamoDB.
 
-    def __init__(self, table: str, client: DynamoDBClient | None = None) -> None:
+    PartiQL batches for many: BatchWriteItem knows no condition, and the first row of a person is to stay.
+    """
+
+    def __init__(
+        self, table: str, client: DynamoDBClient | None = None, sleep: Callable[[float], None] = clock.sleep
+    ) -> None:
         self._table = table
         self._client = client or aws.dynamodb()
+        self._sleep = sleep
 
     def add(self, address_hash: str, topic: str, reason: str, now: datetime) -> None:
         """Suppress an address (`carillon.keys.address_hash`) for ``topic`` or `EVERY_TOPIC`; again is fine."""
-        item: dict[str, Any] = key(address_hash, topic)
-        self._client.put_item(TableName=self._table, Item={**item, "reason": {"S": reason}, "at": {"S": instant(now)}})
+        self.put_first(Suppression(address_hash, topic, reason, instant(now)))
+
+    def put_first(self, suppression: Suppression) -> Suppression:
+        """Put if absent; the row that is there now."""
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=_item(suppression),
+                ConditionExpression="attribute_not_exists(address_hash)",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
+            # A lost reply's retry finds its own row, and that is an answer as good as the first.
+            return _suppression(error.response["Item"])  # type: ignore[typeddict-item]  # botocore adds it to this error
+        return suppression
+
+    def mark_archived(self, suppression: Suppression) -> None:
+        """Note that the archive has the event; a row that was lifted meanwhile does not come back by that."""
+        try:
+            self._client.update_item(
+                TableName=self._table,
+                Key=key(suppression.address_hash, suppression.topic),
+                UpdateExpression="SET archived = :yes",
+                ConditionExpression="attribute_exists(address_hash)",
+                ExpressionAttributeValues={":yes": {"BOOL": True}},
+            )
+        except self._client.exceptions.ConditionalCheckFailedException:
+            return
+
+    def put_all(self, suppressions: Sequence[Suppression]) -> int:
+        """Put each that is absent; how many those were.
+
+        Raises:
+            TimeoutError: DynamoDB throttled some for too long; those written stay.
+        """
+        codes = self._run([self._insert(suppression) for suppression in suppressions])
+        return sum(code != _ALREADY for code in codes)
+
+    def delete_all(self, suppressions: Sequence[tuple[str, str]]) -> int:
+        """Delete these (address hash, topic); how many were there.
+
+        Raises:
+            TimeoutError: DynamoDB throttled some for too long; those deleted stay so.
+        """
+        statement = f'DELETE FROM "{self._table}" WHERE "address_hash" = ? AND "topic" = ?'  # noqa: S608  (our table's name)
+        with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+            there = list(pool.map(self._exists, suppressions))
+        found = [each for each, exists in zip(suppressions, there, strict=True) if exists]
+        self._run([{"Statement": statement, "Parameters": [value(part) for part in each]} for each in found])
+        return len(found)
+
+    def of(self, address_hash: str) -> list[Suppression]:
+        """All of one address, whatever the topic."""
+        answer = self._client.query(
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression="address_hash = :hash",
+            ExpressionAttributeValues={":hash": {"S": address_hash}},
+        )
+        return [_suppression(item) for item in answer["Items"]]
+
+    def every(self) -> Iterator[list[Suppression]]:
+        """The whole table, page by page, in no order."""
+        pages = self._client.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True)
+        for page in pages:
+            yield [_suppression(item) for item in page["Items"]]
 
     def hashes(self, topic: str) -> Iterator[str]:
         """All hashes that are suppressed for ``topic`` or for every topic, some perhaps twice, in no order."""
-        pages = self._client.get_paginator("scan").paginate(
-            TableName=self._table,
-            ConsistentRead=True,
-            ProjectionExpression="address_hash",
-            FilterExpression="topic IN (:topic, :every)",
-            ExpressionAttributeValues={":topic": {"S": topic}, ":every": {"S": EVERY_TOPIC}},
+        for page in self.every():
+            yield from (row.address_hash for row in page if row.topic in (topic, EVERY_TOPIC))
+
+    def _insert(self, suppression: Suppression) -> BatchStatementRequestTypeDef:
+        item = _item(suppression)
+        attributes = ", ".join(f"'{name}': ?" for name in item)
+        return {
+            "Statement": f'INSERT INTO "{self._table}" VALUE {{{attributes}}}',
+            "Parameters": list(item.values()),
+        }
+
+    def _exists(self, of: tuple[str, str]) -> bool:
+        answer = self._client.get_item(
+            TableName=self._table, Key=key(*of), ConsistentRead=True, ProjectionExpression="topic"
         )
-        for page in pages:
-            for item in page["Items"]:
-                yield item["address_hash"]["S"]
+        return "Item" in answer
+
+    def _run(self, statements: Sequence[BatchStatementRequestTypeDef]) -> list[str | None]:
+        """Run every statement to an outcome that stands: None, or `_ALREADY`."""
+        with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+            return [
+                code for some in pool.map(self._some, batched(statements, _STATEMENTS, strict=False)) for code in some
+            ]
+
+    def _some(self, statements: Sequence[BatchStatementRequestTypeDef]) -> list[str | None]:
+        codes: dict[int, str | None] = {}
+        left = list(range(len(statements)))
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._sleep(random.uniform(0, min(_LONGEST_WAIT, 0.05 * 2**attempt)))  # noqa: S311  (jitter)
+            answer = self._client.batch_execute_statement(Statements=[statements[n] for n in left])
+            for n, outcome in zip(left, answer["Responses"], strict=True):
+                codes[n] = outcome["Error"].get("Code") if "Error" in outcome else None
+            left = [n for n in left if codes[n] in _NOT_NOW]
+            if not left:
+                break
+        else:
+            raise TimeoutError(f"DynamoDB put off {len(left)} suppressions {_ATTEMPTS} times: try again")
+        for code in codes.values():
+            if code not in (None, _ALREADY):
+                raise RuntimeError(f"DynamoDB refused a suppression: {code}")
+        return [codes[n] for n in range(len(statements))]
+
+
+def _item(suppression: Suppression) -> dict[str, Any]:
+    values = asdict(suppression)
+    if not suppression.archived:
+        del values["archived"]
+    return to_item(values)
+
+
+def _suppression(item: Mapping[str, Any]) -> Suppression:
+    """Rows that an earlier version or another hand has written may have more, or less."""
+    values = from_item(item)
+    return Suppression(**({"reason": "unknown", "at": ""} | {n: values[n] for n in _FIELDS if n in values}))
+
+
+_FIELDS = tuple(field.name for field in fields(Suppression))
