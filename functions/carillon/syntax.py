@@ -107,6 +107,30 @@ def repeated(source: str) -> int:
     return longest
 
 
+def cut(source: str) -> tuple[list[str], list[str]] | None:
+    """``source`` as the stretches of text around its placeholders and whole blocks, and these; one stretch more.
+
+    None where the pieces are not independent: a ``set``, a tag that takes the blanks around it, a raw stretch.
+    """
+    around, pieces = [""], []
+    end = start = depth = 0
+    for tag in tags(source):
+        said = inside(tag[0]).partition(" ")[0] if tag[0].startswith("{%") else ""
+        if tag[0][2] in "-+" or tag[0][-3] in "-+" or said in ("set", "raw"):
+            return None
+        if depth == 0:
+            around[-1] += source[end : tag.start()]
+            start, end = tag.start(), tag.end()
+        depth += {"if": 1, "for": 1, "endif": -1, "endfor": -1}.get(said, 0)
+        if depth == 0:
+            end = tag.end()
+            if not tag[0].startswith("{#"):
+                pieces.append(source[start:end])
+                around.append("")
+    around[-1] += source[end:]
+    return around, pieces
+
+
 def always_shows(source: str, name: str) -> bool:
     """Whether ``source`` prints ``name`` whatever the data: outside conditions, or in every branch of one."""
     word = re.compile(rf"\b{name}\b")

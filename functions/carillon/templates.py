@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from operator import itemgetter
 from typing import Any
 
 import minijinja
@@ -68,11 +69,14 @@ class Renderer:
 
     def __init__(self, prepared: Prepared, *, trial: bool = False):
         """``trial``: as `environment` says."""
+        sources = {"subject": prepared.subject, "html": prepared.html, "text": prepared.text}
         self._names = prepared.placeholders + prepared.given
         self._environment = environment(prepared, trial=trial)
-        parts = (prepared.subject, prepared.html, prepared.text)
-        self._tags = sum(sum(1 for _ in syntax.tags(part)) for part in parts)
-        self._repeated = max(map(syntax.repeated, parts))
+        self._parts = [_Part(self._environment, name, source) for name, source in sources.items()]
+        self._tags = sum(1 for source in sources.values() for _ in syntax.tags(source))
+        self._repeated = max(map(syntax.repeated, sources.values()))
+        if not self._repeated:
+            self._environment.fuel = None  # without a loop nothing goes on, and counting costs a fifth
         filters.load(prepared.placeholders)
 
     def render(self, data: Mapping[str, Any], given: Mapping[str, str] = {}) -> Rendered:
@@ -83,25 +87,28 @@ class Renderer:
             TemplateError: a value without a default is missing, a filter fails, the fuel runs out, the e-mail would be
                 too large, or the subject would have a line break, which could become a header of its own.
         """
-        values = {name: value for name, value in (*data.items(), *given.items()) if not _is_empty(value)}
+        values = {
+            name: value
+            for name, value in {**data, **given}.items()
+            if (value.strip() if isinstance(value, str) else value is not None)
+        }
         self._bound(values)
-        part = ""
+        subject, html, text = (self._render(part, values) for part in self._parts)
+        if subject.splitlines() != [subject] or "\x00" in subject:
+            raise TemplateError("the subject is empty or has a line break: take it out of the value that it uses")
+        if (len(html) + len(text)) * 4 > LARGEST_EMAIL and len(html.encode()) + len(text.encode()) > LARGEST_EMAIL:
+            raise TemplateError(_TOO_LARGE)
+        return Rendered(subject, html, text)
+
+    def _render(self, part: _Part, values: Mapping[str, Any]) -> str:
         try:
-            made = []
-            for part in ("subject", "html", "text"):
-                made.append(self._environment.render_template(part, **values))
+            return part.render(values)
         except minijinja.TemplateError as error:
             raise TemplateError(_explain(error, self._missing(values))) from None
         except filters.MissingValue:
-            raise TemplateError(_lacking(part, self._missing(values))) from None
+            raise TemplateError(_lacking(part.name, self._missing(values))) from None
         except filters.FilterError as error:
-            raise TemplateError(f"{error} ({part})") from None
-        subject, html, text = made
-        if subject.splitlines() != [subject] or "\x00" in subject:
-            raise TemplateError("the subject is empty or has a line break: take it out of the value that it uses")
-        if len(html) + len(text) > LARGEST_EMAIL // 4 and sum(len(each.encode()) for each in made) > LARGEST_EMAIL:
-            raise TemplateError(f"the e-mail would be over {LARGEST_EMAIL:,} bytes: shorten the values that it repeats")
-        return Rendered(subject, html, text)
+            raise TemplateError(f"{error} ({part.name})") from None
 
     def _bound(self, values: Mapping[str, Any]) -> None:
         """Let nothing be rendered that could take the sender's memory, whatever the template does with ``values``."""
@@ -109,10 +116,53 @@ class Renderer:
         if self._repeated:
             self._environment.fuel = min(FUEL, LARGEST_RENDERING // max(self._repeated, 2 * longest, 1))
         elif self._tags * longest > LARGEST_RENDERING:
-            raise TemplateError(f"the e-mail would be over {LARGEST_EMAIL:,} bytes: shorten the values that it repeats")
+            raise TemplateError(_TOO_LARGE)
 
     def _missing(self, values: Mapping[str, Any]) -> list[str]:
         return [name for name in self._names if name not in values]
+
+
+_BETWEEN = "\x1f"
+
+
+class _Part:
+    """Subject, HTML or text, compiled.
+
+    A newsletter prints a few things many times: each different one is rendered once, and then put between the text.
+    Where that cannot be, or goes wrong, the whole is rendered, which also knows where an error stands.
+    """
+
+    def __init__(self, environment: minijinja.Environment, name: str, source: str) -> None:
+        self.name = name
+        self._render = environment.render_template
+        self._pieces = f"{name} in pieces"
+        found = syntax.cut(source.removesuffix("\n"))
+        self._count = 0
+        if found is None or len(found[1]) < 2 or _BETWEEN in source:
+            return
+        around, pieces = found
+        numbers = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+        order = [len(numbers)]
+        for number, piece in enumerate(pieces, len(numbers) + 1):
+            order += [numbers[piece], number]
+        self._count, self._around, self._pick = len(numbers), around, itemgetter(*order)
+        environment.add_template(self._pieces, "".join(f"{piece}{_BETWEEN}" for piece in numbers))
+
+    def render(self, values: Mapping[str, Any]) -> str:
+        """The part for ``values``.
+
+        Raises:
+            minijinja.TemplateError, filters.FilterError: naming this part.
+        """
+        if self._count:
+            try:
+                made: list[str] = self._render(self._pieces, **values).split(_BETWEEN)[:-1]
+            except (minijinja.TemplateError, filters.FilterError):
+                made = []
+            if len(made) == self._count:
+                return "".join(self._pick(made + self._around))
+        whole: str = self._render(self.name, **values)
+        return whole
 
 
 def lacks(renderer: Renderer, data: Mapping[str, Any], given: Mapping[str, str] = {}) -> bool:
@@ -124,12 +174,13 @@ def lacks(renderer: Renderer, data: Mapping[str, Any], given: Mapping[str, str] 
     return False
 
 
+_TOO_LARGE = f"the e-mail would be over {LARGEST_EMAIL:,} bytes: shorten the values that it repeats"
 _MISSING = "a value without default is missing"
 
 
 def ses_data(values: Mapping[str, Any]) -> dict[str, str]:
     """What fills `carillon.typesetting.for_ses`: each value escaped for HTML, and plain on one line for the rest."""
-    filled = {name: str(value) for name, value in values.items() if not _is_empty(value)}
+    filled = {name: str(value) for name, value in values.items() if value is not None and str(value).strip()}
     return {f"html_{name}": escape(value) for name, value in filled.items()} | {
         f"text_{name}": " ".join(value.replace("\x00", "").splitlines()) for name, value in filled.items()
     }
@@ -145,7 +196,7 @@ def environment(prepared: Prepared, *, trial: bool = False) -> minijinja.Environ
         debug=trial,
         pycompat=False,
         filters=filters.filters(trial=trial),
-        auto_escape_callback=lambda name: "html" if name == "html" else None,
+        auto_escape_callback=lambda name: "html" if name.startswith("html") else None,
     )
     for function in environment.globals:
         environment.remove_global(function)
@@ -165,7 +216,3 @@ def _explain(error: minijinja.TemplateError, missing: list[str]) -> str:
 
 def _lacking(where: str, missing: list[str]) -> str:
     return f"{_MISSING} ({where}); empty here: {', '.join(missing)}"
-
-
-def _is_empty(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
