@@ -46,7 +46,7 @@ SPEC = CampaignSpec.model_validate(
         "steps": [{"template": "spring.html", "subject": "Spring", "rule": {"kind": "asap"}}],
     }
 )
-PREFIXES = {"stepfunctions": "states"}
+PREFIXES = {"stepfunctions": "states", "sesv2": "ses"}
 
 
 class FunctionError(Exception):
@@ -103,6 +103,8 @@ class Account:
         self.refused: dict[str, AwsError] = {}
         """By a schedule's name: what CreateSchedule answers."""
         self.tables: dict[str, dict[str, Any]] = {}
+        self.templates: set[str] = set()
+        """SES's, by name."""
         self.stopped: list[str] = []
         self.map_runs: list[list[dict[str, Any]]] = [[]]
         """What ListMapRuns answers; the last one for good."""
@@ -246,6 +248,11 @@ class Account:
                     raise AwsError("ConflictException", "Schedule already exists.", 409)
                 self.schedules[params["GroupName"], params["Name"]] = dict(params)
                 return {"ScheduleArn": "arn:aws:scheduler:eu-central-1:1:schedule/x"}
+            case "sesv2", "DeleteEmailTemplate":
+                if params["TemplateName"] not in self.templates:
+                    raise AwsError("NotFoundException", "Template does not exist.", 404)
+                self.templates.discard(params["TemplateName"])
+                return {}
             case "stepfunctions", "StopExecution":
                 self.stopped.append(params["executionArn"])
                 return {"stopDate": datetime(2026, 11, 29, tzinfo=UTC)}
@@ -286,6 +293,8 @@ class Account:
                     # Service Authorization Reference, EventBridge Scheduler: the operation asks for both.
                     ("scheduler:DeleteSchedule", f"arn:aws:scheduler:{here}:schedule/{params['Name']}/x"),
                 ]
+            case "sesv2", _:
+                needed = [(action, f"arn:aws:ses:{here}:template/{params['TemplateName']}")]
             case "stepfunctions", _:
                 needed = [(action, params["executionArn"])]
         assert needed, (service, operation)
@@ -327,7 +336,8 @@ class Account:
         attempt, number = event["batch"].split("/")
         assert attempt == f"g{generation}-aaaa"
         names = self.batches[int(number)]
-        for name in names:
+        direct = campaign.spec.route == "direct"
+        for name in [] if direct else names:
             row = Task(
                 campaign_id=CAMPAIGN,
                 task=name,
@@ -351,6 +361,7 @@ class Account:
                     at="2027-01-15T08:00:00",
                     client_token=keys.client_token(CAMPAIGN, generation, name, 0),
                     input=json.dumps({"QueueUrl": "https://x", "MessageBody": "{}", "DelaySeconds": 0}),
+                    **({"target": "sesv2:sendEmail", "window": 17, "retries": 10} if direct else {}),
                 )
                 for name in names
             ],

@@ -19,6 +19,7 @@ MACHINES = state_machines()
 IGNORED_ON_PURPOSE = {
     ("launch_campaign", "DeletePriorScheduleGroup"): "what is left there is dropped by the sender",
     ("cancel_campaign", "StopLaunch"): "a launch that goes on finds the campaign cancelling and stops by itself",
+    ("cancel_campaign", "DeleteTemplate"): "what is gone is told by the error's last word; all else is a TemplateStays",
 }
 """States whose every error leads on, and why."""
 
@@ -26,7 +27,7 @@ TRANSIENT = re.compile(
     r"States\.Timeout|Sandbox\.Timedout|SweepUnfinished|\w+\.(SdkClientException|ServiceException|ClientExecutionTimeoutException"
     r"|TooManyRequestsException|ThrottlingException|ProvisionedThroughputExceededException"
     r"|RequestLimitExceededException|Internal\w*Exception|OperationTimeoutException"
-    r"|ConcurrentModificationException|AWSLambdaException|SchedulerException|GlueException|SfnException)"
+    r"|ConcurrentModificationException|AWSLambdaException|SchedulerException|GlueException|SfnException|SesV2Exception)"
 )
 """Errors that may be gone the next time; the last ones are the SDK's names for what a model does not list."""
 

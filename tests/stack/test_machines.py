@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from carillon import keys
+from carillon import direct, keys
 from carillon.transitions import CAMPAIGN_TRANSITIONS, CANCELLABLE, LAUNCHABLE, RESUMABLE, CampaignState
 from local.ports import AwsError
-from tests.stack.account import CAMPAIGN, Account, FunctionError, ReplyLost, denied
+from tests.stack.account import CAMPAIGN, SPEC, Account, FunctionError, ReplyLost, denied
 from tools import definitions
 
 type Scenario = Callable[[Account], None]
 
 SCENARIOS: list[Scenario] = []
 GROUP = keys.group(CAMPAIGN, 1)
+DIRECT = SPEC.model_copy(update={"route": "direct", "steps": SPEC.steps * 2})
 RUNNING = {
     "executionArn": "arn:aws:states:eu-central-1:111122223333:execution:launch:1",
     "mapRunArn": "arn:aws:states:eu-central-1:111122223333:mapRun:launch/FanOut:1",
@@ -75,6 +76,7 @@ def launched(account: Account) -> None:
     assert made["ScheduleExpression"] == "at(2027-01-15T08:00:00)"
     assert made["ActionAfterCompletion"] == "DELETE"
     assert made["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    assert made["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
     assert made["Target"]["RetryPolicy"] == {"MaximumRetryAttempts": 2, "MaximumEventAgeInSeconds": 3600}
     assert made["Target"]["DeadLetterConfig"]["Arn"] == definitions.arn("ScheduleDeadLetterQueue")
     assert json.loads(made["Target"]["Input"])["DelaySeconds"] == 0
@@ -90,6 +92,41 @@ def launched(account: Account) -> None:
     assert asked["results_prefix"] == keys.fan_out_results(CAMPAIGN, 1)
     assert asked["round"] == 1
     assert ":mapRun:carillon-demo-launch-campaign/FanOut:" in asked["map_run"]
+
+
+@scenario
+def launched_directly(account: Account) -> None:
+    """On the direct route the schedules call SES, each within its window, and no row is there."""
+    account.create(spec=DIRECT)
+    succeeds(account.launch())
+    made = account.schedules[GROUP, account.batches[0][0]]
+    assert len(account.schedules) == 6
+    assert made["FlexibleTimeWindow"] == {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 17}
+    assert made["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:sesv2:sendEmail"
+    assert made["Target"]["RetryPolicy"] == {
+        "MaximumRetryAttempts": 10,
+        "MaximumEventAgeInSeconds": direct.EVENT_AGE,
+    }
+    assert account.dynamodb.scan(TableName="TasksTable")["Count"] == 0
+
+
+@scenario
+def refused_directly(account: Account) -> None:
+    """A schedule that Scheduler refuses has no task to fail; it is counted, and stops nobody else."""
+    account.create(spec=DIRECT)
+    account.refused[account.batches[0][1]] = AwsError("ValidationException", "Invalid RequestJson provided")
+    succeeds(account.launch())
+    assert account.dynamodb.scan(TableName="TasksTable")["Count"] == 0
+    outputs = [json.loads(c["Output"]) for c in children(account, "SUCCEEDED")]
+    assert sorted((o["scheduled"], o["refused"]) for o in outputs) == [(2, 1), (3, 0)]
+
+
+@scenario
+def resumed_directly(account: Account) -> None:
+    """Without rows nobody knows who has been written to: a resume on the direct route is refused."""
+    account.create(CampaignState.ABORTED, generation=1, spec=DIRECT)
+    assert "direct route" in ends(account.launch(resume=True), "CampaignNotLaunchable")
+    assert account.campaign().state is CampaignState.ABORTED
 
 
 @scenario
@@ -618,6 +655,35 @@ def cancelled(account: Account) -> None:
     assert sorted(swept) == sorted([*range(keys.SHARDS)] * 2)
     acknowledged = account.visited.index("MarkCancelled")
     assert account.visited.index("WaitForSenders") < acknowledged < account.visited.index("SweepTasks")
+
+
+@scenario
+def cancelled_directly(account: Account) -> None:
+    """On the direct route the templates go before the acknowledgement: SES takes nothing after it. No row is swept."""
+    account.create(spec=DIRECT)
+    account.launch()
+    account.templates = {"another", *direct.template_names(account.campaign())}
+    assert len(account.templates) == 3
+    assert succeeds(account.cancel()) == {"campaign_id": CAMPAIGN, "cancelled": 0}
+    assert account.campaign().state is CampaignState.CANCELLED
+    assert (account.templates, account.groups) == ({"another"}, set())
+    order = [account.visited.index(s) for s in ("DeleteScheduleGroup", "DeleteTemplate", "MarkCancelled")]
+    assert order == sorted(order)
+    assert "CancelTasks" not in account.visited
+
+
+@scenario
+def cancelled_directly_in_two_runs(account: Account) -> None:
+    """A template that SES does not delete leaves the campaign cancelling; the next run finds the other one gone."""
+    account.create(CampaignState.DISPATCHING, generation=1, spec=DIRECT)
+    account.templates = {f"carillon-{CAMPAIGN}-1"}
+    account.fail("DeleteTemplate", *(denied() for _ in range(7)))
+    assert "TemplateStays" in ends(account.cancel(), "CancelUnfinished")
+    assert account.campaign().state is CampaignState.CANCELLING
+    succeeds(account.run("cancel_campaign", {"campaign_id": CAMPAIGN}, "again"))
+    assert account.templates == set()
+    assert account.campaign().state is CampaignState.CANCELLED
+    succeeds(account.run("cancel_campaign", {"campaign_id": CAMPAIGN}, "once-more"))
 
 
 @scenario
