@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from carillon import curve, rules, zones
 from carillon.clocks import DAY, Clocks
-from carillon.curve import UNIT, Curve, Ints
+from carillon.curve import UNIT, Ints
 from carillon.errors import PlanRefused
 from carillon.ledger import NOTHING, Taken
 from carillon.rules import Targets
@@ -39,6 +39,9 @@ NONE, NOT_AFTER, TOO_LATE, PAST, PREVIOUS = range(5)
 REASONS = ("", "not_after", "too_late", "past", "previous")
 """Why a task has no slot, by number: the deadline; `within`, and `past` already, where the campaign skips those; the
 step before has none."""
+
+_FAR = 2**62
+"""Beyond every place of a curve."""
 
 _AT_ONCE = 8_192
 """Tasks looked at together where some may be too late and make room for others."""
@@ -185,11 +188,10 @@ class _Planner:
         elif request.if_late == "skip":
             self.reason[past] = PAST
             tasks = tasks[self.reason[tasks] == NONE]
-        if len(tasks):
-            self.capacity = _Capacity(request, int(self.at[tasks].max()))
-            self._rounds(tasks)
-            for follow in request.follows:
-                self._follow(follow)
+        self.capacity = _Capacity(request, int(self.at[tasks].max(initial=request.now)))
+        self._rounds(tasks)
+        for follow in request.follows:
+            self._follow(follow)
         late = 0
         if request.if_late == "late" and request.within is not None:
             late = int((self.slots > self._latest(np.arange(len(self.slots)), request.within)).sum())
@@ -265,61 +267,43 @@ class _Planner:
         return self.clocks.utc(clock, self.wall[tasks] + within.days * DAY) + within.seconds
 
 
-class _Line(Protocol):
-    """Places for e-mails, in the order of time: a curve, or the gaps of one. An e-mail takes `step` places."""
-
-    @property
-    def step(self) -> int: ...
-
-    def position(self, moments: Ints) -> Ints:
-        """The first place that is not before each of ``moments``."""
-        ...
-
-    def units(self, positions: Ints) -> Ints:
-        """Where on the curve each place is."""
-        ...
-
-
-@dataclass(frozen=True)
-class _Whole:
-    """All of a curve: an e-mail may begin at any unit."""
-
-    curve: Curve
-    step: int = UNIT
-
-    def position(self, moments: Ints) -> Ints:
-        return self.curve.position(moments)
-
-    def units(self, positions: Ints) -> Ints:
-        return positions
-
-
 class _Gaps:
-    """What earlier rounds have left of a curve: whole e-mails one after the other in every gap, from its beginning."""
+    """What earlier rounds have left of a curve, for a walk from its beginning to its end."""
 
-    step = 1
+    def __init__(self, used: Ints) -> None:
+        """``used``: in order, where e-mails begin that have one `UNIT` each already."""
+        start = np.concatenate(([0], used + UNIT))
+        last = np.append(used - UNIT, _FAR)
+        self._start = start[start <= last].tolist()
+        self._last = last[start <= last].tolist()
+        """Where in each gap an e-mail may begin at the latest."""
+        self._at = 0
 
-    def __init__(self, c: Curve, taken: Ints) -> None:
-        """``taken``: in order, where e-mails begin that have one `UNIT` each already."""
-        self._curve = c
-        starts = np.concatenate(([0], taken + UNIT))
-        fitting = (np.concatenate((taken, [c.total])) - starts) // UNIT
-        self._start, self._count = starts[fitting > 0], fitting[fitting > 0]
-        if not len(self._start):
-            self._start, self._count = starts[-1:], np.zeros(1, dtype=np.int64)
-        self._before: Ints = np.cumsum(self._count) - self._count
+    def fill(self, wanted: Ints, limit: Ints, taken: int, stop: int, room: int) -> tuple[Ints, int]:
+        """Where on the curve each e-mail begins; -1 where that is not before its ``limit``: the next has its place.
 
-    def position(self, moments: Ints) -> Ints:
-        reached = self._curve.position(moments)
-        at = np.maximum(np.searchsorted(self._start, reached, side="right") - 1, 0)
-        gone = np.clip(-(-(reached - self._start[at]) // UNIT), 0, self._count[at])
-        first: Ints = self._before[at] + gone
-        return first
-
-    def units(self, positions: Ints) -> Ints:
-        at = np.searchsorted(self._before, positions, side="right") - 1
-        begin: Ints = self._start[at] + (positions - self._before[at]) * UNIT
-        return begin
+        Ends where ``stop`` or the day's ``room`` is reached; also returns the capacity used by then. ``wanted``, and
+        what a later call wants, never falls.
+        """
+        found: list[int] = []
+        at = self._at
+        start, last = self._start[at], self._last[at]
+        for first, before in zip(wanted.tolist(), limit.tolist(), strict=True):
+            begin = taken if taken > first else first
+            while begin > last:
+                at += 1
+                start, last = self._start[at], self._last[at]
+            if begin < start:
+                begin = start
+            if begin >= before:
+                found.append(-1)
+            elif begin >= stop or not room:
+                break
+            else:
+                found.append(begin)
+                taken, room = begin + UNIT, room - 1
+        self._at = at
+        return np.array(found, dtype=np.int64), taken
 
 
 @dataclass
@@ -358,56 +342,55 @@ class _Capacity:
 
         A slot is -1 where there was none, be it that it would be after ``latest`` or that the curve is over.
         """
-        line: _Line = _Gaps(self._curve, self._used) if len(self._used) else _Whole(self._curve)
-        placed, misfit = self._place(line, due, latest, self._group[zone])
+        placed, misfit = self._place(due, latest, self._group[zone])
         done = placed >= 0
-        begin = line.units(placed[done])
         slots = np.full(len(due), -1, dtype=np.int64)
-        slots[done] = self._curve.moment(begin)
-        self._used = np.sort(np.concatenate((self._used, begin)))
+        slots[done] = self._curve.moment(placed[done])
+        self._used = np.sort(np.concatenate((self._used, placed[done])))
         return slots, misfit
 
-    def _place(self, line: _Line, due: Ints, latest: Ints | None, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    def _place(self, due: Ints, latest: Ints | None, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """Like `place`, with places on the curve instead of slots."""
+        position = self._curve.position
         placed = np.full(len(due), -1, dtype=np.int64)
         misfit = np.zeros(len(due), dtype=np.bool_)
         due = np.maximum(due, self._request.earliest)
-        limit = None if latest is None else line.position(latest + 1)
+        limit = np.full(len(due), _FAR) if latest is None else position(latest + 1)
+        gaps = _Gaps(self._used) if len(self._used) or latest is not None else None
         queue = _Queue(group)
         taken = 0
         for period in self._periods(int(due[0])):
             if queue.left == 0:
                 break
             ready = int(np.searchsorted(due, period.end, side="left"))
-            start, stop = line.position(np.array([period.start, period.end])).tolist()
+            start, stop = position(np.array([period.start, period.end])).tolist()
             while (room := self._room_on(period.day)) > 0 and max(taken, start) < stop:
-                fitting = min(room, (stop - max(taken, start) - 1) // line.step + 1)
-                some = queue.first(period.open, fitting if limit is None else max(fitting, _AT_ONCE), ready)
+                fitting = min(room, (stop - max(taken, start) - 1) // UNIT + 1)
+                some = queue.first(period.open, fitting if latest is None else max(fitting, _AT_ONCE), ready)
                 if not len(some):
                     break
-                wanted = line.position(np.maximum(due[some], period.start))
-                if limit is None:
-                    rank = np.arange(len(some), dtype=np.int64) * line.step
+                wanted = position(np.maximum(due[some], period.start))
+                if gaps is None:
+                    rank = np.arange(len(some), dtype=np.int64) * UNIT
                     reached = rank + np.maximum(np.maximum.accumulate(wanted - rank), taken)
-                    seen = count = int(np.searchsorted(reached, stop, side="left"))
-                    placed[some[:count]] = reached[:count]
-                    taken = int(reached[count - 1]) + line.step if count else taken
+                    reached = reached[: np.searchsorted(reached, stop, side="left")]
+                    taken = int(reached[-1]) + UNIT if len(reached) else taken
                 else:
-                    reached, taken = _in_time(wanted, limit[some], taken, stop, room, line.step)
-                    seen = len(reached)
-                    placed[some[:seen]] = reached
-                    misfit[some[:seen]] = reached < 0
-                    count = int((reached >= 0).sum())
-                queue.take(some[:seen])
-                self._use(period.day, count)
-                if seen < len(some):
+                    reached, taken = gaps.fill(wanted, limit[some], taken, stop, room)
+                seen = some[: len(reached)]
+                placed[seen] = reached
+                misfit[seen] = reached < 0
+                queue.take(seen)
+                self._use(period.day, int((reached >= 0).sum()))
+                if len(seen) < len(some):
                     break
-        if limit is not None:  # nothing is open any more until it would be too late
-            misfit |= (placed < 0) & (limit <= line.position(np.array(self._end)))
+        if latest is not None:  # nothing is open any more until it would be too late
+            misfit |= (placed < 0) & (latest < self._end)
         return placed, misfit
 
     def _room_on(self, day: date | None) -> int:
         if day is None or self._limits.cap_on is None:
-            return 2**62
+            return _FAR
         if day not in self._room:
             first, last = _day_bounds(self._limits.cap_zone, day)
             # What was planned before now has been sent and counted, or will not be.
@@ -498,24 +481,6 @@ class _Queue:
         """Remove ``tasks``: all, or the first, of those that `first` has just given."""
         self._next += np.bincount(self._of[tasks], minlength=len(self._numbers))
         self.left -= len(tasks)
-
-
-def _in_time(wanted: Ints, limit: Ints, taken: int, stop: int, room: int, step: int) -> tuple[Ints, int]:
-    """Where each e-mail begins, -1 if that would not be before its ``limit``: then the next in line has its place.
-
-    Ends where ``stop`` or the day's ``room`` is reached; also returns the capacity used by then.
-    """
-    found: list[int] = []
-    for first, before in zip(wanted.tolist(), limit.tolist(), strict=True):
-        begin = taken if taken > first else first
-        if begin >= before:
-            found.append(-1)
-        elif begin >= stop or not room:
-            break
-        else:
-            found.append(begin)
-            taken, room = begin + step, room - 1
-    return np.array(found, dtype=np.int64), taken
 
 
 def _written(within: Offset | None) -> str:
