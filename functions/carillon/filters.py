@@ -27,6 +27,9 @@ LONGEST = 200_000
 
 FALLBACK_LOCALE = "en"
 
+STAND_IN = "x"
+"""What a trial has for every value."""
+
 _LENGTHS = ("short", "medium", "long", "full")
 _DAY = "yMLdEcQqGw"
 _CLOCK = "ahHkKmszZvVxX"
@@ -117,9 +120,7 @@ def filters(*, trial: bool = False) -> dict[str, Callable[..., Any]]:
         from babel import numbers
 
         amount = quantity("currency", value)
-        if not numbers.is_currency(str(code)) and not trial:
-            raise FilterError('currency needs the currency\'s code: currency("EUR")')
-        if not code:
+        if not numbers.is_currency(str(code)) and not (trial and code == STAND_IN):
             raise FilterError('currency needs the currency\'s code: currency("EUR")')
         return numbers.format_currency(amount, str(code), locale=_locale(state, locale))
 

@@ -54,7 +54,6 @@ _ATTRIBUTE = re.compile(r'\s+([^\s=>]+)(?:="([^"]*)")?')
 _LINK_TAGS = re.compile(r"(?:[A-Za-z0-9_-]+:[A-Za-z0-9_-]+(?:;\s*|$))+")
 
 _INLINER = css_inline.CSSInliner(load_remote_stylesheets=False, keep_at_rules=True)
-_WHATEVER = "x"
 
 
 def prepare(step: Step, html: str, *, parameters: str = "", provided: Collection[str] = ()) -> Prepared:
@@ -192,7 +191,7 @@ _NOT_ABOUT_DATA = frozenset(
 def _try(template: str, prepared: Prepared) -> None:
     """Render with a value for everything: what fails now would fail for everybody."""
     stand = environment(prepared, trial=True)
-    values = dict.fromkeys(prepared.placeholders + prepared.given, _WHATEVER)
+    values = dict.fromkeys(prepared.placeholders + prepared.given, filters.STAND_IN)
     for part in ("subject", "html", "text"):
         try:
             stand.render_template(part, **values)
@@ -218,7 +217,7 @@ def _required(prepared: Prepared, source: str) -> tuple[str, ...] | None:
         if not _PLAIN.fullmatch(piece[0]) or _CHOICE.search(re.sub(STRING, "", piece[0])):
             return None
     renderer = Renderer(prepared, trial=True)
-    everything = dict.fromkeys(prepared.placeholders + prepared.given, _WHATEVER)
+    everything = dict.fromkeys(prepared.placeholders + prepared.given, filters.STAND_IN)
     try:
         renderer.render(everything)
     except TemplateError:
