@@ -63,6 +63,8 @@ _BINARY = {
     b"Rar!": "a RAR archive",
     b"{\\rtf": "a rich text document",
 }
+_PATTERN = re.compile(r"[*?\[\]{}]")
+"""What makes a path a pattern for DuckDB."""
 _JSON_ENDINGS = (".jsonl", ".ndjson")
 
 
@@ -87,6 +89,8 @@ class Format:
     """The first records after the header."""
     text: Path
     """The file in UTF-8: the list itself, or a copy."""
+    clean: bool
+    """Whether all of its bytes were text; else some of ``text`` is `BAD`."""
 
 
 class Record(NamedTuple):
@@ -144,7 +148,7 @@ def sniff(source: Path, spec: ListSpec, work: Path) -> Format:
     if head.startswith(_GZIP):
         raise refusal("not_csv", "the file is gzip inside gzip", "Pack it once, or not at all")
     found = encoding.detect(source, spec.encoding)
-    path = _as_utf_8(source, found, spec.encoding is not None, work / "text")
+    path, clean = _as_utf_8(source, found, spec.encoding is not None, work / "text")
     with path.open("rb") as file:
         head = file.read(HEAD)
     text = head.decode("utf-8-sig", errors="ignore")
@@ -156,15 +160,15 @@ def sniff(source: Path, spec: ListSpec, work: Path) -> Format:
     if re.match(r"<(!doctype|html|\?xml)\b", start, re.IGNORECASE):
         raise refusal("not_csv", "the file is HTML or XML", "Save it as CSV, with a header")
     if name.endswith(_JSON_ENDINGS):
-        return _json_format(found, path)
+        return _json_format(found, path, clean)
     if re.match(r'[{\[]\s*(["{\[]|\Z)', start):
         raise refusal(
             "not_csv", "the file is JSON", "Save it as CSV, with a header; or, one object a line, name it .jsonl"
         )
-    return _csv_format(found, path, text, spec.delimiter)
+    return _csv_format(found, path, clean, text, spec.delimiter)
 
 
-def _csv_format(found: encoding.Encoding, path: Path, text: str, override: str | None) -> Format:
+def _csv_format(found: encoding.Encoding, path: Path, clean: bool, text: str, override: str | None) -> Format:
     given = _SEP_LINE.match(_LINE_END.split(text, maxsplit=1)[0])
     sniffed = given[1] if given else _delimiter(text)
     delimiter = override or sniffed
@@ -195,14 +199,14 @@ def _csv_format(found: encoding.Encoding, path: Path, text: str, override: str |
     first = [_shown(record.cells) for record in islice(records, SAMPLE)]
     if not first:
         raise refusal("no_records", "the file has a header and nothing else", "Add one row a person")
-    return Format(found.name, found.bom, delimiter, header.line, tuple(header.cells), tuple(first), path)
+    return Format(found.name, found.bom, delimiter, header.line, tuple(header.cells), tuple(first), path, clean)
 
 
 def _shown(cells: Iterable[str]) -> tuple[str, ...]:
     return tuple(cell[:SHOWN] for cell in islice(cells, MOST_COLUMNS))
 
 
-def _json_format(found: encoding.Encoding, path: Path) -> Format:
+def _json_format(found: encoding.Encoding, path: Path, clean: bool) -> Format:
     keys: dict[str, None] = {}
     sample: list[dict[str, str]] = []
     rows = faults = 0
@@ -238,7 +242,14 @@ def _json_format(found: encoding.Encoding, path: Path) -> Format:
         raise encoding.refused("a key has characters that are no text")
     header = tuple(keys)
     return Format(
-        found.name, found.bom, None, None, header, tuple(tuple(c.get(k, "") for k in header) for c in sample), path
+        found.name,
+        found.bom,
+        None,
+        None,
+        header,
+        tuple(tuple(c.get(k, "") for k in header) for c in sample),
+        path,
+        clean,
     )
 
 
@@ -260,10 +271,10 @@ def _unpack(source: Path, target: Path) -> Path:
     return target
 
 
-def _as_utf_8(source: Path, found: encoding.Encoding, overridden: bool, target: Path) -> Path:
-    """``source`` itself where it is clean UTF-8; else a copy, in which bytes that are no text are `BAD`."""
+def _as_utf_8(source: Path, found: encoding.Encoding, overridden: bool, target: Path) -> tuple[Path, bool]:
+    """``source`` itself where it is clean UTF-8, else a copy; and whether nothing in it is `BAD`."""
     if found.clean:
-        return source
+        return source, True
     damage = proper = 0
     lines = _LineCounter()
     bad_line = None
@@ -278,7 +289,7 @@ def _as_utf_8(source: Path, found: encoding.Encoding, overridden: bool, target: 
     if bad_line and (damage > MOST_FAULTS or (overridden and damage * 10 > proper - damage)):
         said = f"list.encoding is {found.name}, but " if overridden else ""
         raise encoding.refused(f"{said}line {bad_line} has bytes that are not {found.name}")
-    return target
+    return target, damage == 0
 
 
 class _LineCounter:
@@ -498,7 +509,6 @@ class Direct:
 
     path: Path
     delimiter: str
-    crlf: bool
     rows: int
 
     def query(self, width: int) -> str:
@@ -506,8 +516,7 @@ class Direct:
         typed = ", ".join(f"'c{n}': 'VARCHAR'" for n in range(width))
         return (
             f"SELECT * FROM read_csv({literal(str(self.path))}, delim = {literal(self.delimiter)}, quote = '\"', "  # noqa: S608
-            f"escape = '\"', header = false, auto_detect = false, skip = 1, strict_mode = true, "
-            f"new_line = {literal(chr(92) + 'r' + chr(92) + 'n' if self.crlf else chr(92) + 'n')}, "
+            f"escape = '\"', header = false, auto_detect = false, skip = 1, strict_mode = true, compression = 'none', "
             f"max_line_size = {LONGEST}, columns = {{{typed}}})"
         )
 
@@ -520,6 +529,8 @@ def direct(layout: Format) -> Direct | None:
     """
     width, delimiter = len(layout.header), (layout.delimiter or "").encode()
     if layout.header_line != 1 or len(delimiter) != 1 or width == 1 or _LINE_END.search("".join(layout.header)):
+        return None
+    if not layout.clean or _PATTERN.search(str(layout.text)):
         return None
     end = _end(layout.text)
     feeds = returns = pairs = delimiters = position = 0
@@ -545,7 +556,7 @@ def direct(layout: Format) -> Direct | None:
         return None
     if delimiters != (width - 1) * (feeds + 1) and (not quotes or _trails(layout.text, delimiter)):
         return None
-    return Direct(layout.text, layout.delimiter or "", pairs > 0, feeds)
+    return Direct(layout.text, layout.delimiter or "", feeds)
 
 
 def _trails(path: Path, delimiter: bytes) -> bool:
