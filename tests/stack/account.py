@@ -63,7 +63,9 @@ def denied() -> AwsError:
 
 
 class ReplyLost(AwsError):
-    """The service did what it was asked, and nobody heard of it."""
+    """The service did what it was asked, and nobody heard of it; ``then`` something else happens."""
+
+    then: Callable[[], None] | None = None
 
 
 class Account:
@@ -140,9 +142,11 @@ class Account:
         """Let the next calls of a Task state end so, and not reach the service."""
         self.faults[state].extend(errors)
 
-    def lose_reply(self, state: str) -> None:
-        """Let the next call of a Task state be done and its answer be lost."""
-        self.fail(state, ReplyLost("InternalServerError", "the answer was lost", 500))
+    def lose_reply(self, state: str, then: Callable[[], None] | None = None) -> None:
+        """Let the next call of a Task state be done and its answer be lost; what happens before it is repeated."""
+        lost = ReplyLost("InternalServerError", "the answer was lost", 500)
+        lost.then = then
+        self.fail(state, lost)
 
     def campaign(self) -> Campaign:
         return self.campaigns.get(CAMPAIGN)
@@ -219,7 +223,8 @@ class Account:
                     payload, ended = error.payload, {"FunctionError": "Unhandled"}
                 return {"StatusCode": 200, "Payload": json.dumps(payload).encode(), **ended}
             case "s3", "GetObject":
-                assert params["VersionId"] == "v1", "the manifest's version is pinned"
+                # A launch's manifest is pinned; that of a cancel is the first preparation's, which nobody writes again.
+                assert params.get("VersionId") == (None if "EnrolUnreached" in self.visited else "v1")
                 return {"Body": self.objects[params["Key"]]}
             case "s3", "PutObject":
                 self.objects[params["Key"]] = params["Body"]
@@ -305,6 +310,8 @@ class Account:
 
     def _prepare(self, event: dict[str, Any]) -> dict[str, Any]:
         generation = event["generation"]
+        if event["plan"]:
+            return {"hash": "a1b2", "valid": 6}
         lines = [
             {"batch": f"g{generation}-aaaa/{n}", "count": len(batch), "first_slot": 1_800_000_000}
             for n, batch in enumerate(self.batches)
@@ -331,7 +338,9 @@ class Account:
 
     def _enrol(self, event: dict[str, Any]) -> dict[str, Any]:
         generation, campaign = event["generation"], self.campaign()
-        if campaign.state is not CampaignState.ENQUEUED or campaign.generation != generation:
+        closing = {CampaignState.CANCELLING, CampaignState.CANCELLED}
+        expected = closing if event.get("cancelled") else {CampaignState.ENQUEUED}
+        if campaign.state not in expected or campaign.generation != generation:
             raise FunctionError("CampaignStateConflict", f"campaign {CAMPAIGN} is {campaign.state}")
         attempt, number = event["batch"].split("/")
         assert attempt == f"g{generation}-aaaa"
@@ -344,7 +353,7 @@ class Account:
                 step=0,
                 address="ada@example.com",
                 slot=1_800_000_000,
-                status=TaskStatus.PENDING,
+                status=TaskStatus.CANCELLED if event.get("cancelled") else TaskStatus.PENDING,
                 generation=generation,
                 revision=0,
                 batch=event["batch"],
@@ -370,7 +379,13 @@ class Account:
         ).model_dump()
 
     def _cancel(self, event: dict[str, Any]) -> dict[str, Any]:
-        return {"cancelled": 1, "running": 0}
+        shard = keys.partition(CAMPAIGN, event["shard"])
+        rows = self.dynamodb.query(
+            TableName="TasksTable",
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": shard}},
+        )["Count"]
+        return {"cancelled": 1, "running": 0, "rows": rows}
 
     # Watching the machines
 
@@ -440,5 +455,7 @@ class _CallerOfState:
             raise fault
         answer = self.account.answer(service, operation, params)
         if fault is not None:
+            if fault.then:
+                fault.then()
             raise fault
         return answer

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from carillon import direct, keys
+from carillon.adapters.items import to_item
 from carillon.transitions import CAMPAIGN_TRANSITIONS, CANCELLABLE, LAUNCHABLE, RESUMABLE, CampaignState
 from local.ports import AwsError
 from tests.stack.account import CAMPAIGN, SPEC, Account, FunctionError, ReplyLost, denied
@@ -168,6 +169,87 @@ def claimed_without_a_reply(account: Account) -> None:
     account.create()
     account.lose_reply("ClaimCampaign")
     assert succeeds(account.launch())["generation"] == 1
+
+
+@scenario
+def paused_after_a_claim_without_a_reply(account: Account) -> None:
+    """A pause between the claim and its repetition survives: the claim is found made, and not made again."""
+    account.create()
+    account.lose_reply("ClaimCampaign", lambda: account.change(paused=True))
+    succeeds(account.launch())
+    campaign = account.campaign()
+    assert (campaign.state, campaign.generation, campaign.paused) == (CampaignState.DISPATCHING, 1, True)
+
+
+@scenario
+def launched_as_planned(account: Account) -> None:
+    """The hash of the plan that a launch is bound to reaches PrepareList, which compares; nothing else does."""
+    account.create()
+    succeeds(account.launch(expected="a1b2"))
+    asked = dict(account.invoked)["PrepareListFunction"]
+    assert asked == {"campaign_id": CAMPAIGN, "generation": 1, "plan": False, "expected": "a1b2"}
+
+
+@scenario
+def planned(account: Account) -> None:
+    """A plan is what PrepareList says; the campaign is neither claimed nor changed, and nothing is registered or made."""
+    account.create()
+    before = account.campaign()
+    output = succeeds(account.launch(plan=True, now="2026-12-01T08:00:00Z"))
+    assert output == {"hash": "a1b2", "valid": 6}
+    assert [event for _, event in account.invoked] == [
+        {"campaign_id": CAMPAIGN, "generation": 1, "plan": True, "now": "2026-12-01T08:00:00Z"}
+    ]
+    assert account.campaign() == before
+    assert (account.groups, account.tables, account.objects) == (set(), {}, {})
+
+
+@scenario
+def planned_twice_and_launched(account: Account) -> None:
+    """A plan may be made any number of times, also of a campaign that waits for its launch, and is no launch."""
+    account.create(CampaignState.SCHEDULED)
+    for name in ("first", "second"):
+        succeeds(account.run("launch_campaign", {"campaign_id": CAMPAIGN, "plan": True}, name))
+    assert succeeds(account.launch())["generation"] == 1
+
+
+@scenario
+def planned_in_vain(account: Account) -> None:
+    """A plan that fails says why, in the function's words, on the execution and in the campaign's plan alone."""
+    account.create()
+    before = account.campaign()
+    sentence = 'no column holds "e-mail" addresses – name it'
+    account.fail("PrepareList", FunctionError("ListRejected", sentence))
+    assert ends(account.launch(plan=True), "PlanFailed") == f"ListRejected: {sentence}"
+    after = account.campaign()
+    assert after.plan == {"error": {"code": "ListRejected", "message": sentence}}
+    assert after.model_copy(update={"plan": None}) == before
+
+
+@scenario
+def planned_in_vain_and_launched_meanwhile(account: Account) -> None:
+    """A plan that fails late writes nothing to a campaign that has been launched since."""
+    account.create()
+    account.fail("PrepareList", FunctionError("ListRejected"))
+    account.before["RecordPlanProblem"] = lambda: account.change(state="enqueued", generation=1)
+    ends(account.launch(plan=True), "PlanFailed")
+    assert account.campaign().plan is None
+
+
+@scenario
+def planned_while_it_is_launched(account: Account) -> None:
+    """PrepareList finds the campaign launched: the plan gives way, and says so."""
+    account.create()
+    account.functions["PrepareListFunction"] = _conflict
+    assert "no longer waiting for its launch" in ends(account.launch(plan=True), "LaunchSuperseded")
+    assert account.campaign().state is CampaignState.CREATED
+
+
+@scenario
+def planned_too_late(account: Account) -> None:
+    """What has been launched is not planned any more, and the error says what it is."""
+    account.create(CampaignState.DISPATCHING, generation=1)
+    assert "is dispatching" in ends(account.launch(plan=True), "CampaignNotLaunchable")
 
 
 @scenario
@@ -371,15 +453,27 @@ def _conflict(event: dict[str, Any]) -> Any:
 
 @scenario
 def too_many_batches_failed(account: Account) -> None:
-    """More than ten failed batches, and more than a tenth, break the fan-out: aborted, and nothing is left of it."""
+    """More than ten failed batches, and more than a tenth, break the fan-out, and ConfirmFanOut says by what.
+
+    Aborted, and nothing is left of it.
+    """
     account.create()
     account.batches = [[f"0-{b:032x}"] for b in range(12)]
-    account.fail("EnrolBatch", *(FunctionError("RuntimeError") for _ in range(12)))
+    for (name,) in account.batches:
+        account.refused[name] = AwsError("ServiceQuotaExceededException", "no more", 402)
+    quota = "ScheduleQuotaExceeded: The account's quota of schedules is used up."
+
+    def confirm(event: dict[str, Any]) -> Any:
+        assert event["map_run"] is None
+        assert {c["Error"] for c in children(account, "FAILED")} == {"ScheduleQuotaExceeded"}
+        raise FunctionError("FanOutBroken", quota)
+
+    account.functions["ConfirmFanOutFunction"] = confirm
     ends(account.launch(), "LaunchAborted")
     campaign = account.campaign()
     assert campaign.state is CampaignState.ABORTED
     assert campaign.error is not None
-    assert campaign.error.code == "States.ExceedToleratedFailureThreshold"
+    assert (campaign.error.code, campaign.error.message) == ("FanOutBroken", quota)
     assert account.groups == set()
 
 
@@ -392,6 +486,24 @@ def asked_for_nothing(account: Account) -> None:
     ends(account.run("launch_campaign", {"campaign": CAMPAIGN}), "InputInvalid")
     for number, given in enumerate((5, "", None, [CAMPAIGN], "x" * 3000, "../advent")):
         ends(account.run("launch_campaign", {"campaign_id": given}, f"odd-{number}"), "InputInvalid")
+
+
+@scenario
+def asked_for_what_is_not_known(account: Account) -> None:
+    """A misspelt plan is no launch; nor is a flag that is no flag, a hash that is none, a launch that pins its now."""
+    account.create()
+    odd = (
+        {"Plan": True}, {"dry_run": True}, {"plan": "true"}, {"plan": 1}, {"resume": "yes"},
+        {"plan": True, "resume": True}, {"plan": True, "now": "tomorrow"}, {"now": "2026-12-01T08:00:00Z"},
+        {"plan": True, "now": 1_800_000_000}, {"expected": ""}, {"expected": 5}, {"expected": ["a1b2"]},
+    )  # fmt: skip
+    for number, fields in enumerate(odd):
+        given = {"campaign_id": CAMPAIGN, **fields}
+        ends(account.run("launch_campaign", given, f"odd-{number}"), "InputInvalid")
+    for number, other in enumerate(([{"campaign_id": CAMPAIGN}], CAMPAIGN, None)):
+        ends(account.run("launch_campaign", other, f"other-{number}"), "InputInvalid")
+    assert account.campaign().state is CampaignState.CREATED
+    assert account.invoked == []
 
 
 @scenario
@@ -435,6 +547,25 @@ def taken(account: Account) -> None:
     account.before["ClaimCampaign"] = lambda: account.change(state="enqueued", generation=1, execution="another")
     ends(account.launch(), "CampaignTaken")
     assert account.campaign().execution == "another"
+
+
+@scenario
+def taken_in_a_later_generation(account: Account) -> None:
+    """A claim that was made and lost again is nobody's: whoever has the campaign now keeps it."""
+    account.create()
+    account.lose_reply("ClaimCampaign", lambda: account.change(state="cancelling"))
+    ends(account.launch(), "CampaignTaken")
+    assert account.campaign().state is CampaignState.CANCELLING
+
+
+@scenario
+def claim_unread(account: Account) -> None:
+    """A claim that was made and cannot be read leaves no campaign that waits for nobody."""
+    account.create()
+    account.lose_reply("ClaimCampaign")
+    account.fail("ReadClaim", denied())
+    ends(account.launch(), "LaunchFailed")
+    assert account.campaign().state is CampaignState.FAILED
 
 
 @scenario
@@ -505,11 +636,12 @@ def function_not_callable(account: Account) -> None:
 
 @scenario
 def not_registered(account: Account) -> None:
-    """A list that Glue does not take fails the campaign before anything is enrolled."""
+    """A list that Glue does not take aborts the launch before anything is enrolled: the list is good."""
     account.create()
     account.fail("RegisterList", AwsError("InvalidInputException", "no"))
-    ends(account.launch(), "LaunchFailed")
-    assert account.campaign().state is CampaignState.FAILED
+    ends(account.launch(), "LaunchAborted")
+    assert account.campaign().state is CampaignState.ABORTED
+    succeeds(account.run("launch_campaign", {"campaign_id": CAMPAIGN, "resume": True}, "mended"))
 
 
 @scenario
@@ -518,8 +650,8 @@ def not_registered_again(account: Account) -> None:
     account.create()
     account.tables["recipients_spring_sale"] = {}
     account.fail("UpdateRegisteredList", AwsError("EntityNotFoundException", "no"))
-    ends(account.launch(), "LaunchFailed")
-    assert account.campaign().state is CampaignState.FAILED
+    ends(account.launch(), "LaunchAborted")
+    assert account.campaign().state is CampaignState.ABORTED
 
 
 @scenario
@@ -733,7 +865,7 @@ def cancelled_with_a_fan_out_that_goes_on(account: Account) -> None:
     account.map_runs = [[RUNNING], [RUNNING], [OVER, RUNNING], [OVER, OVER]]
     succeeds(account.cancel())
     assert account.visited.count("WaitForFanOut") == 3
-    assert account.visited[-3:] == ["CancelTasks", "IsSweepFinal", "CampaignCancelled"]
+    assert account.visited[-3:] == ["IsEverybodyEnrolled", "ReleaseCapacity", "CampaignCancelled"]
 
 
 @scenario
@@ -854,6 +986,84 @@ def cancelled_but_unswept(account: Account) -> None:
     assert "SweepFailed" in ends(account.cancel(), "CancelUnfinished")
     assert account.campaign().state is CampaignState.CANCELLED
     succeeds(account.run("cancel_campaign", {"campaign_id": CAMPAIGN}, "again"))
+
+
+def _prepared(account: Account, **fields: Any) -> None:
+    """A campaign whose launch was prepared and then stopped: six tasks in its manifest, none of them enrolled."""
+    lines = [{"batch": f"g1-aaaa/{n}", "count": 3, "first_slot": 0} for n in range(2)]
+    account.objects[keys.manifest(CAMPAIGN, "g1-aaaa")] = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    account.create(CampaignState.ABORTED, generation=1, enrolled=6, prepared="g1-aaaa", **fields)
+
+
+def _ledger(account: Account, day: str, *takers: str) -> None:
+    item = {"name": f"ledger#{day}", "version": 3, "takers": dict.fromkeys(takers, "minutes")}
+    account.dynamodb.put_item(TableName="SettingsTable", Item=to_item(item))
+
+
+def _takers(account: Account) -> dict[str, set[str]]:
+    items = account.dynamodb.scan(TableName="SettingsTable")["Items"]
+    return {item["name"]["S"].removeprefix("ledger#"): set(item["takers"]["M"]) for item in items}
+
+
+@scenario
+def cancelled_before_everybody_was_enrolled(account: Account) -> None:
+    """Whom a broken launch had not reached gets a Cancelled row by the first manifest; a second cancel adds nothing."""
+    _prepared(account)
+    succeeds(account.cancel())
+    assert {account.task(name)["status"] for batch in account.batches for name in batch} == {"Cancelled"}
+    asked = [event for name, event in account.invoked if name == "EnrolBatchFunction"]
+    assert [event["cancelled"] for event in asked] == [True, True]
+    swept = max(n for n, name in enumerate(account.visited) if name == "CancelTasks")
+    assert account.visited.index("EnrolUnreached") > swept
+    succeeds(account.run("cancel_campaign", {"campaign_id": CAMPAIGN}, "again"))
+    assert account.visited.count("EnrolUnreached") == 1
+
+
+@scenario
+def cancelled_with_a_batch_that_cannot_be_written(account: Account) -> None:
+    """Then the cancel is unfinished, and the next one goes on."""
+    _prepared(account)
+    account.fail("EnrolBatch", FunctionError("RuntimeError"))
+    ends(account.cancel(), "CancelUnfinished")
+    succeeds(account.run("cancel_campaign", {"campaign_id": CAMPAIGN}, "again"))
+    assert {account.task(name)["status"] for batch in account.batches for name in batch} == {"Cancelled"}
+
+
+@scenario
+def cancelled_and_its_capacity_given_back(account: Account) -> None:
+    """Its own entries of the ledger from today to the last slot's day; other campaigns' and other days' stay."""
+    today = datetime.fromtimestamp(account.clock.time(), UTC)
+    days = [(today + timedelta(days=n)).strftime("%Y-%m-%d") for n in range(5)]
+    _ledger(account, days[0], CAMPAIGN, "another")
+    _ledger(account, days[1], "another")
+    _ledger(account, days[3], CAMPAIGN)
+    _ledger(account, days[4], CAMPAIGN)
+    summary = {"first_slot": f"{(today - timedelta(days=9)):%Y-%m-%d}T10:00:00Z", "last_slot": f"{days[3]}T00:00:00Z"}
+    account.create(CampaignState.DISPATCHING, generation=1, summary=summary)
+    succeeds(account.cancel())
+    assert _takers(account) == {days[0]: {"another"}, days[1]: {"another"}, days[3]: set(), days[4]: {CAMPAIGN}}
+    assert account.visited.count("GiveBackDay") == 4
+
+
+@scenario
+def cancelled_and_its_capacity_kept(account: Account) -> None:
+    """A day that cannot be given back leaves the cancel unfinished; the next one gives it back."""
+    day = datetime.fromtimestamp(account.clock.time(), UTC).strftime("%Y-%m-%d")
+    _ledger(account, day, CAMPAIGN)
+    slot = f"{day}T23:59:59Z"
+    account.create(CampaignState.ABORTED, generation=1, summary={"first_slot": slot, "last_slot": slot})
+    account.fail("GiveBackDay", denied())
+    assert "CapacityKept" in ends(account.cancel(), "CancelUnfinished")
+    succeeds(account.run("cancel_campaign", {"campaign_id": CAMPAIGN}, "again"))
+    assert _takers(account) == {day: set()}
+
+
+@scenario
+def cancelled_with_nothing_planned(account: Account) -> None:
+    """A plan without a slot has taken nothing."""
+    account.create(CampaignState.ABORTED, generation=1, summary={"first_slot": None, "last_slot": None})
+    succeeds(account.cancel())
+    assert "GiveBackDay" not in account.visited
 
 
 # The tests

@@ -148,19 +148,19 @@ def test_a_machine_logs_errors_and_no_addresses(machine: str) -> None:
 
 
 def test_names_that_roles_are_built_from_are_fixed() -> None:
-    """A role names the launch's executions before the machine exists; this is what keeps the two together."""
-    machine = template()["Resources"]["LaunchCampaignStateMachine"]["Properties"]["Name"]
-    assert resolved(machine, {"BusinessUnit": "shop"}) == "carillon-shop-launch-campaign"
-    label = next(
-        state["Label"]
-        for m in definitions.state_machines()
-        if m.name == "launch_campaign"
-        for name, state, _ in definitions.states(m.definition)
-        if name == "FanOut"
-    )
+    """A role names a machine's executions before the machine exists; this is what keeps the two together."""
+    labels = {}
     text = (ROOT / "template.yaml").read_text()
-    assert f"mapRun:carillon-${{BusinessUnit}}-launch-campaign/{label}:*" in text
-    assert f"execution:carillon-${{BusinessUnit}}-launch-campaign/{label}:*" in text
+    for machine in definitions.state_machines():
+        name = template()["Resources"][machine.resource]["Properties"]["Name"]
+        dashed = machine.name.replace("_", "-")
+        assert resolved(name, {"BusinessUnit": "shop"}) == f"carillon-shop-{dashed}"
+        for name, state, _ in definitions.states(machine.definition):
+            if "Label" in state:
+                labels[name] = state["Label"]
+                assert f"execution:carillon-${{BusinessUnit}}-{dashed}/{state['Label']}:*" in text
+    assert set(labels) == {"FanOut", "EnrolUnreached"}
+    assert f"mapRun:carillon-${{BusinessUnit}}-launch-campaign/{labels['FanOut']}:*" in text
 
 
 def test_the_archive_is_gzipped_by_day_and_errors_lie_outside() -> None:
