@@ -24,6 +24,7 @@ from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.executions import Executions
 from carillon.adapters.secrets import Tokens
+from carillon.adapters.suppressions import SuppressionTable
 from carillon.adapters.uploads import Uploads
 from carillon.api import (
     PAGE,
@@ -41,6 +42,7 @@ from carillon.api import (
 from carillon.environment import Environment, load
 from carillon.errors import CampaignNotFound, CarillonError, InvalidCursor
 from carillon.shapes import CampaignId, CampaignSpec
+from carillon.suppressions import Changed, Entries, Exit, Lift, Lookup, Suppress, SuppressionList
 from carillon.transitions import CampaignState, TaskStatus
 
 logger = Logger()
@@ -78,6 +80,7 @@ class Settings(Environment):
 
     campaigns_table: str
     tasks_table: str
+    suppressions_table: str
     bucket: str
     launch_campaign_arn: str
     cancel_campaign_arn: str
@@ -180,6 +183,31 @@ def pause(campaign_id: Id) -> dict[str, Any]:
 def cancel(campaign_id: Id) -> Started:
     """Cancel it: once its state is cancelled, nothing more is sent."""
     return _api().cancel(campaign_id)
+
+
+@app.post("/campaigns/<campaign_id>/exits")
+def leave(campaign_id: Id, asked: Annotated[Exit, Body()]) -> Changed:
+    """Let people leave it: they get none of its e-mails any more, and all others."""
+    _api().get(campaign_id)
+    return _suppressions().leave(campaign_id, asked, clock.now())
+
+
+@app.post("/suppressions")
+def suppress(asked: Annotated[Suppress, Body()]) -> Changed:
+    """Suppress addresses, for a topic or for all (`*`); sending to them stops at once."""
+    return _suppressions().suppress(asked, clock.now())
+
+
+@app.delete("/suppressions")
+def lift(asked: Annotated[Lift, Body()]) -> Changed:
+    """Take suppressions of exactly that topic back."""
+    return _suppressions().lift(asked)
+
+
+@app.post("/suppressions/lookup")
+def look_up(asked: Annotated[Lookup, Body()]) -> Entries:
+    """What suppresses these addresses. Not a GET, for what stands in a URL stands in logs."""
+    return _suppressions().look_up(asked)
 
 
 @app.get("/openapi.json", include_in_schema=False)
@@ -294,3 +322,8 @@ def _api() -> CampaignApi:
         cancel_machine=settings.cancel_campaign_arn,
         retention_days=settings.retention_days,
     )
+
+
+@cache
+def _suppressions() -> SuppressionList:
+    return SuppressionList(SuppressionTable(load(Settings).suppressions_table))

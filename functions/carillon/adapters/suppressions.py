@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from carillon.adapters import aws, clock
 from carillon.adapters.items import from_item, to_item, value
 from carillon.shapes import instant
-from carillon.suppressions import EVERY_TOPIC, Suppression
+from carillon.suppressions import Suppression
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -59,7 +59,7 @@ class SuppressionTable:
         self._sleep = sleep
 
     def add(self, address_hash: str, topic: str, reason: str, now: datetime) -> None:
-        """Suppress an address (`carillon.keys.address_hash`) for ``topic`` or `EVERY_TOPIC`; again is fine."""
+        """Suppress an address (`carillon.keys.address_hash`) for ``topic``; again is fine."""
         self.put_first(Suppression(address_hash, topic, reason, instant(now)))
 
     def put_first(self, suppression: Suppression) -> Suppression:
@@ -128,11 +128,6 @@ class SuppressionTable:
         pages = self._client.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True)
         for page in pages:
             yield [_suppression(item) for item in page["Items"]]
-
-    def hashes(self, topic: str) -> Iterator[str]:
-        """All hashes that are suppressed for ``topic`` or for every topic, some perhaps twice, in no order."""
-        for page in self.every():
-            yield from (row.address_hash for row in page if row.topic in (topic, EVERY_TOPIC))
 
     def _insert(self, suppression: Suppression) -> BatchStatementRequestTypeDef:
         item = _item(suppression)

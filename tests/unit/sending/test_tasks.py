@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from carillon import claims, keys
-from carillon.adapters import suppressions
 from carillon.adapters.items import from_item, to_item
 from carillon.adapters.suppressions import SuppressionTable
 from carillon.adapters.tasks import TaskRows
@@ -145,11 +144,3 @@ def test_keys_that_stay_unprocessed_are_an_error(rows, dynamodb):
     )
     with pytest.raises(TimeoutError):
         store.read({("advent", task(0).task)}, {("h", "*")})
-
-
-def test_the_planner_reads_whom_a_topic_must_not_reach(dynamodb):
-    """Those of the topic and those of every topic."""
-    table = SuppressionTable("Suppressions", dynamodb)
-    for hashed, topic in (("a", "offers"), ("b", suppressions.EVERY_TOPIC), ("c", "news")):
-        table.add(hashed, topic, "unsubscribed", NOW)
-    assert sorted(table.hashes("offers")) == ["a", "b"]

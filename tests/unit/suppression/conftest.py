@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from campaign_api import app as api_app
 from carillon import keys
 from carillon.adapters import clock
 from carillon.adapters.suppressions import SuppressionTable
@@ -138,7 +139,7 @@ def site(table: SuppressionTable, monkeypatch: pytest.MonkeyPatch) -> Site:
 def log(monkeypatch: pytest.MonkeyPatch) -> StringIO:
     """What the function logs, its own words and the domain's."""
     written = StringIO()
-    for handler in {*app.logger.handlers, *logging.getLogger("carillon").handlers}:
+    for handler in {*app.logger.handlers, *api_app.logger.handlers, *logging.getLogger("carillon").handlers}:
         if isinstance(handler, logging.StreamHandler):
             monkeypatch.setattr(handler, "stream", written)
     return written
