@@ -19,6 +19,8 @@ from local.ports import AwsError
 
 # What IAM is asked about for one call: (operation, params) -> ARN.
 type ResourceOf = Callable[[str, Mapping[str, Any]], str]
+# What it is asked beyond the operation on its resource: (operation, params) -> (action, ARN)s and the conditions' keys.
+type AlsoAsked = Callable[[str, Mapping[str, Any]], tuple[list[tuple[str, str]], dict[str, Any]]]
 
 # Services whose IAM prefix differs from botocore's name.
 _PREFIXES = {"sesv2": "ses", "stepfunctions": "states"}
@@ -36,13 +38,15 @@ class RoleCaller:
         self._principal = principal
         self._iam = iam
         self._endpoint = endpoint
-        self._ours: dict[str, tuple[seams.Service, ResourceOf]] = {}
+        self._ours: dict[str, tuple[seams.Service, ResourceOf, AlsoAsked]] = {}
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
-    def own(self, service: seams.Service, resource_of: ResourceOf) -> None:
-        """Answer ``service``'s calls by our own; ``resource_of`` names what IAM is asked about."""
-        self._ours[service.name] = (service, resource_of)
+    def own(
+        self, service: seams.Service, resource_of: ResourceOf, also: AlsoAsked = lambda operation, params: ([], {})
+    ) -> None:
+        """Answer ``service``'s calls by our own; ``resource_of`` names what IAM is asked about, ``also`` what else."""
+        self._ours[service.name] = (service, resource_of, also)
 
     def reset(self) -> None:
         """Forget the clients of roles that are gone."""
@@ -66,8 +70,10 @@ class RoleCaller:
         return self._call_ministack(service, operation, params, identity)
 
     def _call_ours(self, name: str, operation: str, params: Mapping[str, Any], identity: Identity) -> dict[str, Any]:
-        service, resource_of = self._ours[name]
-        self._iam.allow(identity, f"{_PREFIXES.get(name, name)}:{operation}", resource_of(operation, params))
+        service, resource_of, also = self._ours[name]
+        further, context = also(operation, params)
+        for action, arn in ((f"{_PREFIXES.get(name, name)}:{operation}", resource_of(operation, params)), *further):
+            self._iam.allow(identity, action, arn, context)
         token = caller.set(identity)
         try:
             return service.handle(operation, params)

@@ -116,7 +116,7 @@ class Cloud:
         states_seams.install(self.states)
         for each in self._callers.values():
             each.own(self.scheduler, lambda *call: seams.scheduler_resource(REGION, ACCOUNT_ID, *call))
-            each.own(self.ses, self.ses.resource_of)
+            each.own(self.ses, self.ses.resource_of, self.ses.also_asked)
             each.own(self.states, _states_resource)
             each.own(self.firehose, self.firehose.resource_of)
         self.ses.start()

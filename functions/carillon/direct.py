@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from carillon import campaigns, keys
+from carillon.addresses import canonical
 from carillon.emails import ascii_address
 from carillon.errors import PlanRefused, TemplateRejected
 from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult, Schedule
@@ -63,11 +64,11 @@ class Links(Protocol):
 class Templates(Protocol):
     """The port to SES's templates (`carillon.adapters.ses_templates.SesTemplates`)."""
 
-    def put(self, name: str, template: SesTemplate) -> None:
+    def put_template(self, name: str, template: SesTemplate) -> None:
         """Create it, or give the one that is there this content."""
         ...
 
-    def delete(self, name: str) -> None:
+    def delete_template(self, name: str) -> None:
         """Delete it; one that is gone is fine."""
         ...
 
@@ -149,7 +150,7 @@ def enrol_batch(
             campaign,
             line,
             links.unsubscribe(
-                campaign.campaign_id, line.task, campaign.spec.topic, keys.address_hash(line.address.lower())
+                campaign.campaign_id, line.task, campaign.spec.topic, keys.address_hash(canonical(line.address))
             ),
             configuration_set,
             sending_domain,
@@ -205,7 +206,7 @@ def schedule_for(
 def forget(campaign: Campaign, templates: Templates) -> None:
     """Delete the campaign's templates. What Scheduler still begins by then, SES refuses."""
     for name in template_names(campaign):
-        templates.delete(name)
+        templates.delete_template(name)
 
 
 def _json(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from email.utils import parseaddr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,24 @@ class SimpleEmail:
             if params.get(member):
                 return f"{prefix}:{kind}/{params[member]}"
         return "*"
+
+    def also_asked(self, operation: str, params: Mapping[str, Any]) -> tuple[list[tuple[str, str]], dict[str, Any]]:
+        """What else IAM is asked about an e-mail, and what it is told of it.
+
+        The configuration set and the template are resources of SendEmail too (Service Authorization Reference, SES v2);
+        and what is sent by a template is also SendTemplatedEmail, on the identity and the template
+        (aws/serverless-application-model#2844: SES refuses who has it on the identity alone).
+        """
+        if operation != "SendEmail" or not (sender := params.get("FromEmailAddress")):
+            return [], {}
+        prefix = f"arn:aws:ses:{self._region}:{self._account_id}"
+        further = []
+        if name := params.get("ConfigurationSetName"):
+            further.append(("ses:SendEmail", f"{prefix}:configuration-set/{name}"))
+        if name := (params.get("Content") or {}).get("Template", {}).get("TemplateName"):
+            for resource in (self.resource_of(operation, params), f"{prefix}:template/{name}"):
+                further.append(("ses:SendTemplatedEmail", resource))
+        return further, {"ses:FromAddress": parseaddr(sender)[1]}
 
     def _check_call_rate(self, operation: str) -> None:
         rate = self._call_rates.setdefault(operation, RateLimit(self._settings.calls_per_second, 1.0))

@@ -299,14 +299,20 @@ def test_the_sender_is_held_to_the_stacks_domain_by_the_from_address(sender: str
     assert any(fnmatch.fnmatchcase(sender, pattern) for pattern in patterns) == allowed
 
 
-def test_scheduler_may_only_send_to_two_queues() -> None:
-    """Its role is for schedules of campaigns, and does nothing but put messages there."""
-    (statement,) = statements("SchedulerRole")
-    assert statement.actions == ("sqs:SendMessage",)
-    assert set(statement.resources) == {
+def test_scheduler_may_only_send_to_two_queues_and_as_the_sender_does() -> None:
+    """Its role is for schedules of campaigns: it puts messages there, and e-mails into SES by our own templates."""
+    queues, identities, used = roles()["SchedulerRole"]["Policies"][0]["PolicyDocument"]["Statement"]
+    assert queues["Action"] == "sqs:SendMessage"
+    assert set(queues["Resource"]) == {
         definitions.arn("SendQueue"),
         definitions.arn("ScheduleDeadLetterQueue"),
     }
+    here = f"arn:aws:ses:{definitions.REGION}:{definitions.ACCOUNT_ID}"
+    assert identities["Action"] == used["Action"] == ["ses:SendEmail", "ses:SendTemplatedEmail"]
+    assert identities["Resource"] == f"{here}:identity/*"
+    senders = roles()["SendBatchFunctionRole"]["Policies"][0]["PolicyDocument"]["Statement"]
+    assert identities["Condition"] in [statement.get("Condition") for statement in senders]
+    assert used["Resource"] == [f"{here}:template/carillon-*", f"{here}:configuration-set/carillon-demo"]
     (trust,) = roles()["SchedulerRole"]["AssumeRolePolicyDocument"]["Statement"]
     assert re.fullmatch(
         rf"arn:aws:scheduler:{definitions.REGION}:{definitions.ACCOUNT_ID}:schedule-group/campaign-\*",
