@@ -19,6 +19,9 @@ from carillon.transitions import CANCELLABLE, LAUNCHABLE, PAUSABLE, RESUMABLE, C
 LIST_BYTES = 1024**3
 """Ten million recipients at 100 bytes; PrepareList holds the file and what it makes of it on its own disk."""
 
+LIST_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
+"""Content types, by the ending of the list's key, which says how it is read."""
+
 TEMPLATE_BYTES = 512_000
 """SES's own limit for a template is 500 KB (AWS_CONTRACTS 3)."""
 
@@ -73,9 +76,11 @@ class CampaignPage(Shape):
 
 
 class ListUpload(Shape):
-    """The recipients, as CSV."""
+    """The recipients; either may be gzipped."""
 
     kind: Literal["list"]
+    format: Literal["csv", "jsonl"] = "csv"
+    """``jsonl``: one JSON object a line, the columns are its keys."""
 
 
 class TemplateUpload(Shape):
@@ -286,7 +291,7 @@ class CampaignApi:
         campaign = self._store.get(campaign_id)
         _allow(campaign, LAUNCHABLE, "takes no uploads any more")
         if isinstance(upload, ListUpload):
-            key, content_type, most_bytes = keys.upload(campaign_id, "list.csv"), "text/csv", LIST_BYTES
+            key, content_type, most_bytes = _list_key(campaign_id, upload.format), LIST_TYPES[upload.format], LIST_BYTES
         else:
             key, content_type, most_bytes = _template_key(campaign_id, upload.name), "text/html", TEMPLATE_BYTES
         url, fields = self._uploads.link(key, content_type, most_bytes, LINK_SECONDS)
@@ -363,10 +368,10 @@ class CampaignApi:
 
     def _need_uploads(self, campaign: Campaign) -> None:
         templates = sorted({step.template for step in campaign.spec.steps})
-        needed = {"the list": keys.upload(campaign.campaign_id, "list.csv")} | {
-            f"template {name}": _template_key(campaign.campaign_id, name) for name in templates
+        needed = {"the list": [_list_key(campaign.campaign_id, form) for form in LIST_TYPES]} | {
+            f"template {name}": [_template_key(campaign.campaign_id, name)] for name in templates
         }
-        missing = [what for what, key in needed.items() if not self._uploads.exists(key)]
+        missing = [what for what, any_of in needed.items() if not any(map(self._uploads.exists, any_of))]
         if missing:
             raise UploadMissing(
                 f"not uploaded yet: {', '.join(missing)}. Get a link for each by POST "
@@ -403,6 +408,10 @@ def _allow(campaign: Campaign, states: Collection[CampaignState], refusal: str) 
         raise ActionRefused(
             f"campaign {campaign.campaign_id} is {campaign.state} and {refusal}: {ADVICE[campaign.state]}"
         )
+
+
+def _list_key(campaign_id: str, form: str) -> str:
+    return keys.upload(campaign_id, f"list.{form}")
 
 
 def _template_key(campaign_id: str, name: str) -> str:

@@ -269,6 +269,8 @@ def test_an_upload_link_is_for_one_file_of_one_type(call: Caller, campaigns: Cam
     assert status == 201
     assert link["fields"] == {"key": "campaigns/advent/upload/list.csv", "Content-Type": "text/csv"}
     assert link["expires_at"] == "2026-11-29T09:00:00Z"
+    _, link = call("POST", "/campaigns/advent/uploads", {"kind": "list", "format": "jsonl"})
+    assert link["fields"] == {"key": "campaigns/advent/upload/list.jsonl", "Content-Type": "application/jsonl"}
     _, link = call("POST", "/campaigns/advent/uploads", {"kind": "template", "name": "advent.html"})
     assert link["fields"]["key"] == "campaigns/advent/upload/templates/advent.html"
 
