@@ -12,7 +12,7 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.identities import Identities
 from carillon.adapters.objects import Objects
 from carillon.adapters.settings import PaceTable
-from carillon.adapters.suppressed import SuppressionLookup
+from carillon.adapters.suppressed import AccountSuppressions, SuppressionLookup
 from carillon.environment import Environment, load
 from carillon.preparation import Preparation
 from carillon.shapes import Prepare
@@ -41,7 +41,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     preparation = Preparation(
         campaigns=CampaignStore(settings.campaigns_table),
         objects=Objects(settings.bucket),
-        suppressions=SuppressionLookup(settings.suppressions_table),
+        suppressions=SuppressionLookup(settings.suppressions_table, account=AccountSuppressions()),
         identities=Identities(),
         pace=PaceTable(aws.dynamodb(), settings.settings_table, zones.get(settings.stack_timezone), clock.now),
         rows=CampaignRows(settings.tasks_table),

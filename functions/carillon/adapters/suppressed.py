@@ -1,31 +1,77 @@
-"""Who of a whole list is suppressed: many keys at a time."""
+"""Who of a whole list is suppressed: by our own table, many keys at a time, and by SES's list of the account."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import batched
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carillon.adapters import aws, clock
 from carillon.adapters.suppressions import key
-from carillon.suppressions import EVERY_TOPIC
+from carillon.suppressions import EVERY_TOPIC, hash_of
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sesv2 import SESV2Client
+
+_log = logging.getLogger(__name__)
 
 _AT_ONCE = 50
 """BatchGetItem takes 100 keys in botocore's model, and each address has two: the topic's and every topic's."""
 _CALLS_AT_ONCE = 16
 _ROUNDS = 10
 
+_PAGE = 1000
+MOST_PAGES = 120
+_BETWEEN_PAGES = 1.05
+"""Seconds: SES takes one such call a second, and that quota cannot be raised (AWS_CONTRACTS 3)."""
+
+
+class AccountSuppressions:
+    """The account-level suppression list of SES, read once: hashes of who bounced for good or complained.
+
+    SES itself sends nothing to whoever is on it, but counts the attempt against the daily quota and reports a bounce:
+    so these are left out beforehand. Of a list longer than `MOST_PAGES` pages the rest is left to SES.
+    """
+
+    def __init__(self, client: SESV2Client | None = None, sleep: Callable[[float], None] = clock.sleep) -> None:
+        self._client = client or aws.ses()
+        self._sleep = sleep
+        self._hashes: frozenset[str] | None = None
+
+    def listed(self) -> frozenset[str]:
+        """Their hashes (`carillon.keys.address_hash`), normalised as everywhere."""
+        if self._hashes is None:
+            self._hashes = frozenset(self._read())
+        return self._hashes
+
+    def _read(self) -> set[str]:
+        found: set[str] = set()
+        following: dict[str, Any] = {}
+        for page in range(MOST_PAGES):
+            if page:
+                self._sleep(_BETWEEN_PAGES)
+            answer = self._client.list_suppressed_destinations(PageSize=_PAGE, **following)
+            hashes = (hash_of(each["EmailAddress"]) for each in answer.get("SuppressedDestinationSummaries", ()))
+            found |= {address_hash for address_hash in hashes if address_hash is not None}
+            if not answer.get("NextToken"):
+                return found
+            following = {"NextToken": answer["NextToken"]}
+        _log.warning("the account's suppression list is longer than is read of it", extra={"read": len(found)})
+        return found
+
 
 class SuppressionLookup:
-    """`carillon.preparation.Suppressions` on DynamoDB."""
+    """`carillon.preparation.Suppressions` on DynamoDB and, where ``account`` is given, on SES's list too."""
 
-    def __init__(self, table: str, client: DynamoDBClient | None = None) -> None:
+    def __init__(
+        self, table: str, client: DynamoDBClient | None = None, *, account: AccountSuppressions | None = None
+    ) -> None:
         self._table = table
         self._client = client or aws.dynamodb()
+        self._account = account
 
     def suppressed(self, hashes: Sequence[str], topic: str) -> set[str]:
         """Those of ``hashes`` (`carillon.keys.address_hash`) that are not to be mailed about ``topic``.
@@ -35,7 +81,8 @@ class SuppressionLookup:
         """
         with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
             found = pool.map(lambda some: self._some(some, topic), batched(hashes, _AT_ONCE, strict=False))
-            return set().union(*found)
+            suppressed: set[str] = set().union(*found)
+        return suppressed if self._account is None else suppressed | self._account.listed().intersection(hashes)
 
     def _some(self, hashes: Sequence[str], topic: str) -> set[str]:
         wanted = [key(each, t) for each in hashes for t in (topic, EVERY_TOPIC)]

@@ -41,6 +41,7 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         "get_email_identity", {"VerifiedForSendingStatus": True}, expected_params={"EmailIdentity": "example.com"}
     )
     stub.add_response("get_account", {"SendQuota": {"Max24HourSend": 50_000.0}})
+    stub.add_response("list_suppressed_destinations", {"SuppressedDestinationSummaries": []})
     stub.activate()
     monkeypatch.setattr(clients, "ses", lambda: ses)
     return world
