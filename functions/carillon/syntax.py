@@ -40,6 +40,7 @@ LOCALE, ZONE = "recipient_locale", "recipient_timezone"
 """Data of each recipient that the list's reading gives: a locale of CLDR and an IANA zone."""
 
 _STATEMENTS = frozenset({"if", "elif", "else", "endif", "for", "endfor", "set"})
+_NESTING = {"": 0, "elif": 0, "else": 0, "if": 1, "for": 1, "filter": 1, "endif": -1, "endfor": -1, "endfilter": -1}
 _CODE = re.compile(JINJA, re.DOTALL)
 _FILTER = re.compile(r"\|\s*([A-Za-z_]\w*)")
 _LITERAL_LIST = re.compile(r"\[(?:\s*(?:''|-?[\d.]+)\s*,?)*\]")
@@ -72,6 +73,7 @@ def names(template: str, part: str, source: str) -> set[str]:
     """
     try:
         found = minijinja.Environment().undeclared_variables_in_str(source)
+        found |= minijinja.Environment().undeclared_variables_in_str(_unsliced(source))
     except minijinja.TemplateError as error:
         raise TemplateRejected(
             f"template {template!r}: the {part} cannot be parsed, line {error.line}: {error.detail}"
@@ -82,6 +84,18 @@ def names(template: str, part: str, source: str) -> set[str]:
             raise TemplateRejected(f"template {template!r}: {problem} ({part}, line {line})")
     formats = used_formats(source)
     return found | ({LOCALE} if formats else set()) | ({ZONE} if "date" in formats else set())
+
+
+def _unsliced(source: str) -> str:
+    """``source`` without slices: what is sliced is a name that MiniJinja does not tell of."""
+    return _CODE.sub(
+        lambda tag: re.sub(r"\[[^\[\]'\"]*:[^\[\]'\"]*\]", "", tag[0]) if is_code(tag[0]) else tag[0], source
+    )
+
+
+def joined(tag: str) -> int:
+    """How many values ``tag`` can put together at most."""
+    return 1 + len(re.findall(r"[~+,]", inside(tag))) if is_code(tag) else 0
 
 
 def check_subject(step: Step) -> None:
@@ -116,12 +130,12 @@ def cut(source: str) -> tuple[list[str], list[str]] | None:
     end = start = depth = 0
     for tag in tags(source):
         said = inside(tag[0]).partition(" ")[0] if tag[0].startswith("{%") else ""
-        if tag[0][2] in "-+" or tag[0][-3] in "-+" or said in ("set", "raw"):
+        if tag[0][2] in "-+" or tag[0][-3] in "-+" or said not in _NESTING:
             return None
         if depth == 0:
             around[-1] += source[end : tag.start()]
             start, end = tag.start(), tag.end()
-        depth += {"if": 1, "for": 1, "endif": -1, "endfor": -1}.get(said, 0)
+        depth += _NESTING[said]
         if depth == 0:
             end = tag.end()
             if not tag[0].startswith("{#"):
@@ -151,8 +165,8 @@ def always_shows(source: str, name: str) -> bool:
             shown[-1] = False
             complete[-1] = statement == "else"
         elif statement in ("endif", "endfor"):
-            everywhere = complete.pop() and all((*earlier.pop(), shown.pop()))
-            shown[-1] = shown[-1] or everywhere
+            branches = [*earlier.pop(), shown.pop()]
+            shown[-1] |= complete.pop() and all(branches)
     return shown[0]
 
 

@@ -73,7 +73,9 @@ class Renderer:
         self._names = prepared.placeholders + prepared.given
         self._environment = environment(prepared, trial=trial)
         self._parts = [_Part(self._environment, name, source) for name, source in sources.items()]
-        self._tags = sum(1 for source in sources.values() for _ in syntax.tags(source))
+        joined = [syntax.joined(tag[0]) for source in sources.values() for tag in syntax.tags(source)]
+        self._work = sum(each**2 for each in joined)  # what is joined one by one is copied each time
+        self._longest_join = max(joined, default=1)
         self._repeated = max(map(syntax.repeated, sources.values()))
         if not self._repeated:
             self._environment.fuel = None  # without a loop nothing goes on, and counting costs a fifth
@@ -114,8 +116,10 @@ class Renderer:
         """Let nothing be rendered that could take the sender's memory, whatever the template does with ``values``."""
         longest = max((len(value) for value in values.values() if isinstance(value, str)), default=0)
         if self._repeated:
-            self._environment.fuel = min(FUEL, LARGEST_RENDERING // max(self._repeated, 2 * longest, 1))
-        elif self._tags * longest > LARGEST_RENDERING:
+            self._environment.fuel = min(
+                FUEL, LARGEST_RENDERING // max(self._repeated, 2 * longest * self._longest_join)
+            )
+        elif self._work * longest > LARGEST_RENDERING:
             raise TemplateError(_TOO_LARGE)
 
     def _missing(self, values: Mapping[str, Any]) -> list[str]:

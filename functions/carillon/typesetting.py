@@ -332,8 +332,9 @@ class _Typesetting:
     def _with_parameters(self, url: str) -> str:
         if not self._parameters:
             return url
-        static = self._stand_in.sub("", url.partition("#")[0])
-        if "?" in static or self._stand_in.search(url.partition("#")[0]) is None:
+        path = url.partition("#")[0]
+        codes = [self._tags[self._number(found)] for found in self._stand_in.finditer(path)]
+        if not codes or ("?" in self._stand_in.sub("", path) and not any(code.startswith("{%") for code in codes)):
             return links.add_parameters(url, self._parameters)
         opening = self._keep(f"{{% filter {links.FILTER}('{self._parameters}') %}}")
         closing = self._keep("{% endfilter %}")
@@ -341,7 +342,7 @@ class _Typesetting:
 
     def _link_tags(self, written: str, place: str) -> str:
         """``ses:tags`` of a link: its own, and which link of the template it is, for the reports."""
-        if written and not _LINK_TAGS.fullmatch(written):
+        if written and (self._stand_in.search(written) or not _LINK_TAGS.fullmatch(written)):
             self._refuse(
                 f"{place} has ses:tags={self._restored(written)!r}: write name:value; pairs of ASCII letters, digits, "
                 "_ and -, without placeholders"
