@@ -23,7 +23,10 @@ from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.executions import Executions
+from carillon.adapters.functions import BackgroundFunction
+from carillon.adapters.objects import Objects
 from carillon.adapters.secrets import Tokens
+from carillon.adapters.settings import SettingsTable
 from carillon.adapters.suppressions import SuppressionTable
 from carillon.adapters.uploads import Uploads
 from carillon.api import (
@@ -33,6 +36,14 @@ from carillon.api import (
     CampaignPage,
     Counts,
     IdempotencyKeyReused,
+    IdentityPace,
+    IdentityPaceView,
+    InvalidRequest,
+    Launch,
+    PlanMissing,
+    PlanView,
+    Sender,
+    SenderView,
     Started,
     TaskPage,
     Upload,
@@ -40,9 +51,24 @@ from carillon.api import (
     authorised,
 )
 from carillon.environment import Environment, load
-from carillon.errors import CampaignNotFound, CarillonError, InvalidCursor
+from carillon.errors import (
+    CampaignNotFound,
+    CarillonError,
+    IdentityNotVerified,
+    InvalidCursor,
+    TemplateRejected,
+)
 from carillon.shapes import CampaignId, CampaignSpec
 from carillon.suppressions import Changed, Entries, Exit, Lift, Lookup, Suppress, SuppressionList
+from carillon.transfers import (
+    Import,
+    TransferId,
+    TransferNotFound,
+    Transfers,
+    TransferStarted,
+    TransferUpload,
+    TransferView,
+)
 from carillon.transitions import CampaignState, TaskStatus
 
 logger = Logger()
@@ -53,8 +79,13 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """Powertools reads these too: of JSON that came as one (``curl -d``) it would make a field's name, and show it."""
 STATUS: dict[type[CarillonError], HTTPStatus] = {
     CampaignNotFound: HTTPStatus.NOT_FOUND,
+    PlanMissing: HTTPStatus.NOT_FOUND,
+    TransferNotFound: HTTPStatus.NOT_FOUND,
     InvalidCursor: HTTPStatus.BAD_REQUEST,
     IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
+    IdentityNotVerified: HTTPStatus.UNPROCESSABLE_ENTITY,
+    InvalidRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
+    TemplateRejected: HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 """Of domain errors; all others are conflicts with the campaign as it is."""
 
@@ -81,11 +112,14 @@ class Settings(Environment):
     campaigns_table: str
     tasks_table: str
     suppressions_table: str
+    transfer_suppressions_arn: str
+    settings_table: str
     bucket: str
     launch_campaign_arn: str
     cancel_campaign_arn: str
     api_token_secret: str
     retention_days: int
+    sending_domain: str
 
 
 @logger.inject_lambda_context
@@ -148,10 +182,15 @@ def counts(campaign_id: Id) -> Counts:
 def tasks(
     campaign_id: Id,
     status: Annotated[TaskStatus | None, Query()] = None,
+    address: Annotated[str | None, Query(max_length=1000)] = None,
     cursor: Cursor = None,
     limit: Limit = PAGE,
 ) -> TaskPage:
-    """Its tasks, page by page."""
+    """Its tasks, page by page; or those of one person, by ``address`` alone."""
+    if address is not None:
+        if status is not None or cursor is not None:
+            raise InvalidRequest("ask for the tasks of an address, or for a page of a status, not for both")
+        return _api().tasks_of(campaign_id, address)
     return _api().tasks(campaign_id, status, cursor, limit)
 
 
@@ -161,10 +200,22 @@ def upload_link(campaign_id: Id, upload: Annotated[Upload, Body()]) -> UploadLin
     return _api().upload_link(campaign_id, upload, clock.now())
 
 
+@app.post("/campaigns/<campaign_id>/plan", status_code=202)
+def plan(campaign_id: Id) -> Started:
+    """Plan it: all that a launch would do, and nothing of it done."""
+    return _api().plan(campaign_id, clock.now())
+
+
+@app.get("/campaigns/<campaign_id>/plan")
+def planned(campaign_id: Id) -> PlanView:
+    """The newest plan: who gets it when, who does not and why, what it costs and whether the quotas suffice."""
+    return _api().planned(campaign_id)
+
+
 @app.post("/campaigns/<campaign_id>/launch", status_code=202)
-def launch(campaign_id: Id) -> Started:
-    """Launch it. The campaign's state says how that goes."""
-    return _api().launch(campaign_id, clock.now())
+def launch(campaign_id: Id, asked: Annotated[Launch | None, Body()] = None) -> Started:
+    """Launch it, perhaps only as it was planned. The campaign's state says how that goes."""
+    return _api().launch(campaign_id, clock.now(), plan=asked.plan if asked else None)
 
 
 @app.post("/campaigns/<campaign_id>/resume", status_code=202)
@@ -208,6 +259,54 @@ def lift(asked: Annotated[Lift, Body()]) -> Changed:
 def look_up(asked: Annotated[Lookup, Body()]) -> Entries:
     """What suppresses these addresses. Not a GET, for what stands in a URL stands in logs."""
     return _suppressions().look_up(asked)
+
+
+@app.get("/settings/pace")
+def pace() -> IdentityPaceView:
+    """How fast the stack's sending identity may send."""
+    return _api().pace()
+
+
+@app.put("/settings/pace")
+def set_pace(asked: Annotated[IdentityPace, Body()]) -> IdentityPaceView:
+    """Set it, for all campaigns at once and without a deploy; ``paused`` stops them all."""
+    return _api().set_pace(asked)
+
+
+@app.get("/settings/sender")
+def sender() -> SenderView:
+    """Who sends, as every e-mail has to say."""
+    return _api().sender()
+
+
+@app.put("/settings/sender")
+def set_sender(asked: Annotated[Sender, Body()]) -> SenderView:
+    """Set who sends; nothing is launched before that."""
+    return _api().set_sender(asked)
+
+
+@app.post("/suppressions/uploads", status_code=201)
+def suppressions_upload() -> TransferUpload:
+    """A link by which a list to import goes to S3, past the API: CSV with a header, and addresses or our own hashes."""
+    return _transfers().upload_link(clock.now())
+
+
+@app.post("/suppressions/imports", status_code=202)
+def import_suppressions(asked: Annotated[Import, Body()]) -> TransferStarted:
+    """Suppress everybody on an uploaded list."""
+    return _transfers().start_import(asked, clock.now())
+
+
+@app.post("/suppressions/exports", status_code=202)
+def export_suppressions() -> TransferStarted:
+    """Write the whole list to a file. It has hashes: no addresses are kept."""
+    return _transfers().start_export(clock.now())
+
+
+@app.get("/suppressions/transfers/<transfer>")
+def transfer(transfer: Annotated[TransferId, Path()]) -> TransferView:
+    """How an import or export goes, and a link to what came of it."""
+    return _transfers().look(transfer)
 
 
 @app.get("/openapi.json", include_in_schema=False)
@@ -318,12 +417,21 @@ def _api() -> CampaignApi:
         CampaignRows(settings.tasks_table),
         Uploads(settings.bucket),
         Executions(),
+        SettingsTable(settings.settings_table),
         launch_machine=settings.launch_campaign_arn,
         cancel_machine=settings.cancel_campaign_arn,
         retention_days=settings.retention_days,
+        sending_domain=settings.sending_domain,
     )
 
 
 @cache
 def _suppressions() -> SuppressionList:
     return SuppressionList(SuppressionTable(load(Settings).suppressions_table))
+
+
+@cache
+def _transfers() -> Transfers:
+    settings = load(Settings)
+    function = BackgroundFunction(settings.transfer_suppressions_arn)
+    return Transfers(Objects(settings.bucket), Uploads(settings.bucket), function)

@@ -192,7 +192,7 @@ def launched_as_planned(account: Account) -> None:
 
 @scenario
 def planned(account: Account) -> None:
-    """A plan is what PrepareList says; the campaign is neither claimed nor changed, and nothing is registered or made."""
+    """A plan is what PrepareList says; the campaign is neither claimed nor changed, and nothing is made."""
     account.create()
     before = account.campaign()
     output = succeeds(account.launch(plan=True, now="2026-12-01T08:00:00Z"))

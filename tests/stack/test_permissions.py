@@ -44,10 +44,13 @@ EVERYWHERE = {
 PREFIXES = {"stepfunctions": "states", "ses": "ses"}
 ACTIONS = {
     "dynamodb.batch_execute_statement": (),  # by its statements' verbs: see PARTIQL
+    "dynamodb.transact_write_items": ("dynamodb:UpdateItem",),  # a transaction asks for what is in it
+    "lambda.invoke": ("lambda:InvokeFunction",),
     "s3.head_object": ("s3:GetObject",),
     "s3.download_file": ("s3:GetObject",),
     "s3.list_objects_v2": ("s3:ListBucket",),
     "s3.generate_presigned_post": ("s3:PutObject",),
+    "s3.generate_presigned_url": ("s3:GetObject",),
     "s3.upload_file": ("s3:PutObject", "s3:AbortMultipartUpload"),
     "s3.copy": ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"),
     "sqs.change_message_visibility_batch": ("sqs:ChangeMessageVisibility",),
@@ -153,6 +156,7 @@ def client_of(adapter: ast.ClassDef) -> str:
                 "SESV2Client": "ses",
                 "SFNClient": "stepfunctions",
                 "FirehoseClient": "firehose",
+                "LambdaClient": "lambda",
             }[names[0]]
     raise AssertionError(f"{adapter.name} has no client")
 
@@ -270,7 +274,7 @@ def test_every_role_is_assumed_by_one_service(role: str) -> None:
 def test_no_two_functions_share_a_role() -> None:
     """Each has one of its own."""
     used = [str(function["Properties"]["Role"]) for function in FUNCTIONS.values()]
-    assert len(set(used)) == len(used) == 9
+    assert len(set(used)) == len(used) == 10
 
 
 @pytest.mark.parametrize(
@@ -321,10 +325,10 @@ def test_scheduler_may_only_send_to_two_queues_and_as_the_sender_does() -> None:
     )
 
 
-def test_only_the_launch_and_the_reconciler_pass_schedulers_role() -> None:
+def test_only_who_makes_schedules_passes_schedulers_role() -> None:
     """And to Scheduler alone."""
     passing = {role for role in roles() if allows(role, "iam:PassRole", definitions.arn("SchedulerRole"))}
-    assert passing == {"LaunchCampaignRole", "ReconcileTasksFunctionRole"}
+    assert passing == {"LaunchCampaignRole", "ReconcileTasksFunctionRole", "SendBatchFunctionRole"}
     for role in passing:
         (condition,) = [
             s["Condition"]

@@ -16,7 +16,7 @@ from carillon.adapters import aws
 from carillon.adapters.items import from_item, to_item, value
 from carillon.errors import CampaignNotFound, CampaignStateConflict, InvalidCursor
 from carillon.shapes import Campaign, Problem, instant
-from carillon.transitions import CAMPAIGN_TRANSITIONS, PAUSABLE, CampaignState
+from carillon.transitions import CAMPAIGN_TRANSITIONS, LAUNCHABLE, PAUSABLE, CampaignState
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -122,6 +122,14 @@ class CampaignStore:
             if found is None or not ours or found.prepared_generation != generation:
                 raise
             return found
+
+    def record_plan(self, campaign_id: str, plan: Mapping[str, Any], *, now: datetime) -> Campaign:
+        """Put a dry run's result on the record.
+
+        Raises:
+            CampaignStateConflict: the campaign has been launched.
+        """
+        return self.record(campaign_id, LAUNCHABLE, self.get(campaign_id).generation, now=now, plan=plan)
 
     def pause(
         self, campaign_id: str, generation: int, paused: bool, *, now: datetime, error: Problem | None = None

@@ -118,6 +118,12 @@ class CampaignRows:
         tasks = [Task.model_validate(from_item(item)) for item in answer["Items"]]
         return tasks, None if last is None else last["sk"]["S"].replace("#", "-")
 
+    def find(self, campaign_id: str, task: str) -> Task | None:
+        """One row, consistently; None: there is none."""
+        key = to_item(keys.task_key(campaign_id, task))
+        item = self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
+        return None if item is None else Task.model_validate(from_item(item))
+
     def counts(self, campaign_id: str) -> Counter[TaskStatus]:
         """How many rows there are in each status, zeros included: every row is read, eight shards at a time."""
         total = Counter(dict.fromkeys(TaskStatus, 0))

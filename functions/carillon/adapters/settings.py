@@ -1,8 +1,8 @@
-"""The item ``pace`` of the Settings table."""
+"""The items ``pace`` and ``sender`` of the Settings table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
@@ -10,13 +10,15 @@ from zoneinfo import ZoneInfo
 
 from botocore.exceptions import ClientError
 
-from carillon.adapters.items import from_item
-from carillon.pace import Grant, Pace, Refusal, Refused, Reservation, hour_key, reserve
+from carillon.adapters import aws
+from carillon.adapters.items import from_item, to_item
+from carillon.pace import Grant, Pace, Refusal, Refused, Reservation, WarmUp, hour_key, reserve
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _KEY = {"name": {"S": "pace"}}
+_SENDER = {"name": {"S": "sender"}}
 _SETTINGS = ("rate_per_second", "daily_cap", "warm_up", "paused", "max_24_hour_send")
 """What a reservation is conditioned on: a change by anybody makes it fail, and the next attempt obeys."""
 _ATTEMPTS = 12
@@ -173,6 +175,45 @@ class PaceTable:
         after = before | {"next_free": _milliseconds(start_us + plan.advance_us), "hours": {"M": hours}}
         self._seen = (hour_key(now), after)
         return start_us
+
+
+class SettingsTable:
+    """What an operator sets (`carillon.api.Settings`)."""
+
+    def __init__(self, table: str, client: DynamoDBClient | None = None) -> None:
+        self._table = table
+        self._client = client or aws.dynamodb()
+
+    def pace(self) -> Pace:
+        """The item ``pace``, consistently; the defaults where it is missing or incomplete."""
+        return _parse(self._item(_KEY))
+
+    def set_pace(self, rate_per_second: float, daily_cap: int, warm_up: Sequence[WarmUp], paused: bool) -> None:
+        """Set these four alone: what senders have reserved and counted is theirs, and stays."""
+        values = {":rate": rate_per_second, ":cap": daily_cap, ":paused": paused}
+        ramp = [step.model_dump(mode="json") for step in warm_up]
+        self._client.update_item(
+            TableName=self._table,
+            Key=_KEY,
+            UpdateExpression="SET rate_per_second = :rate, daily_cap = :cap, warm_up = :ramp, paused = :paused",
+            ExpressionAttributeValues=to_item({**values, ":ramp": ramp}),
+        )
+
+    def postal_address(self) -> str | None:
+        """The sender's postal address; None: nobody has set one."""
+        return self._item(_SENDER).get("postal_address", {}).get("S")
+
+    def set_postal_address(self, text: str) -> None:
+        """Set it, and nothing beside it."""
+        self._client.update_item(
+            TableName=self._table,
+            Key=_SENDER,
+            UpdateExpression="SET postal_address = :text",
+            ExpressionAttributeValues={":text": {"S": text}},
+        )
+
+    def _item(self, key: Mapping[str, Any]) -> Item:
+        return self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item", {})
 
 
 def _parse(item: Item) -> Pace:

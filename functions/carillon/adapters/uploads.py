@@ -1,4 +1,4 @@
-"""Upload links: nothing that an operator uploads passes through the API."""
+"""Links to the bucket: nothing that an operator uploads or downloads passes through the API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Uploads:
-    """Presigned POSTs into the stack's bucket."""
+    """Presigned POSTs into the stack's bucket, and GETs of what lies in it."""
 
     def __init__(self, bucket: str, client: S3Client | None = None) -> None:
         self._bucket = bucket
@@ -43,3 +43,15 @@ class Uploads:
                 return False
             raise
         return True
+
+    def download(self, key: str, name: str, seconds: int) -> str:
+        """The URL of a download of ``key``, which a browser saves as ``name``; good for ``seconds`` from now."""
+        return self._client.generate_presigned_url(
+            "get_object",
+            Params={
+                "Bucket": self._bucket,
+                "Key": key,
+                "ResponseContentDisposition": f'attachment; filename="{name}"',
+            },
+            ExpiresIn=seconds,
+        )

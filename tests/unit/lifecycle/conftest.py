@@ -119,7 +119,7 @@ def _client() -> DynamoDBClient:
 
 
 def empty_tables() -> DynamoDBClient:
-    """Empty tables Campaigns and Tasks, keyed and indexed as in template.yaml."""
+    """Empty tables Campaigns, Tasks and Settings, keyed and indexed as in template.yaml."""
     client = _client()
     for name in client.list_tables()["TableNames"]:
         client.delete_table(TableName=name)
@@ -148,6 +148,12 @@ def empty_tables() -> DynamoDBClient:
         BillingMode="PAY_PER_REQUEST",
         KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
         AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in ("pk", "sk")],
+    )
+    client.create_table(
+        TableName="Settings",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
     )
     return client
 

@@ -278,3 +278,14 @@ def test_both_tokens_of_a_rotation_are_valid_and_read_once_a_minute() -> None:
         client.put_secret_value(SecretId="token", SecretString="third")
         now[0] = 120.0
         assert tokens.valid() == ("third", "second")
+
+
+def test_a_download_link_is_signed_for_one_key_and_saved_under_a_name(s3: S3Client) -> None:
+    """By Signature Version 4, which every Region takes; whoever has it gets the file, and no header is needed."""
+    s3.put_object(Bucket="bucket", Key="campaigns/advent/plans/n/rejects.csv", Body=b"line,reason\n")
+    url = Uploads("bucket", s3).download("campaigns/advent/plans/n/rejects.csv", "rejects.csv", 600)
+    assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in url
+    assert "X-Amz-Expires=600" in url
+    answer = requests.get(url, timeout=5)
+    assert (answer.status_code, answer.content) == (200, b"line,reason\n")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="rejects.csv"'

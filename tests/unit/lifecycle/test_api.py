@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -19,11 +19,16 @@ from carillon import api, keys
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
+from carillon.adapters.items import to_item
+from carillon.adapters.settings import SettingsTable
 from carillon.errors import CampaignStateConflict
 from carillon.shapes import CampaignId
 from carillon.transitions import CANCELLABLE, LAUNCHABLE, PAUSABLE, RESUMABLE, CampaignState
 
 from .conftest import CONTEXT, NOW, SPEC, campaign, task
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 BODY = SPEC.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -39,6 +44,9 @@ class FakeUploads:
 
     def exists(self, key: str) -> bool:
         return key in self.there
+
+    def download(self, key: str, name: str, seconds: int) -> str:
+        return f"https://bucket.example/{key}?as={name}&for={seconds}"
 
 
 @dataclass
@@ -93,16 +101,20 @@ class Caller:
 
 
 @pytest.fixture
-def call(campaigns: CampaignStore, rows: CampaignRows, monkeypatch: pytest.MonkeyPatch) -> Caller:
+def call(
+    campaigns: CampaignStore, rows: CampaignRows, dynamodb: DynamoDBClient, monkeypatch: pytest.MonkeyPatch
+) -> Caller:
     caller = Caller(FakeUploads(), FakeExecutions())
     service = api.CampaignApi(
         campaigns,
         rows,
         caller.uploads,
         caller.executions,
+        SettingsTable("Settings", dynamodb),
         launch_machine="launch",
         cancel_machine="cancel",
         retention_days=30,
+        sending_domain="Example.com",
     )
     monkeypatch.setattr(app, "_api", lambda: service)
     monkeypatch.setattr(app, "_tokens", lambda: SimpleNamespace(valid=lambda: ("right", "before")))
@@ -192,6 +204,7 @@ def test_a_resume_is_the_next_generation(call: Caller, campaigns: CampaignStore)
 @pytest.mark.parametrize(
     ("action", "allowed"),
     [
+        ("plan", LAUNCHABLE),
         ("launch", LAUNCHABLE),
         ("resume", RESUMABLE),
         ("pause", PAUSABLE),
@@ -309,6 +322,7 @@ def test_counts_are_those_of_the_rows(call: Caller, campaigns: CampaignStore, ro
     rows.cancel(enrolled[:1])
     assert call("GET", "/campaigns/advent/counts")[1] == {
         "enrolled": 3,
+        "unenrolled": 0,
         "pending": 2,
         "running": 0,
         "finished": 0,
@@ -320,12 +334,218 @@ def test_counts_are_those_of_the_rows(call: Caller, campaigns: CampaignStore, ro
     assert call("GET", "/campaigns/advent/counts")[1]["balance"] is False
 
 
+@pytest.mark.parametrize("state", CampaignState)
+def test_a_task_may_have_no_row_only_while_a_launch_is_on_its_way_or_broken(
+    call: Caller, campaigns: CampaignStore, rows: CampaignRows, state: CampaignState
+) -> None:
+    """Two of five without a row: in balance in four states, and an alarm in all others."""
+    campaigns.create(campaign(state=state, generation=1, enrolled=5))
+    rows.enrol([task(f"r{n}@example.com") for n in range(3)])
+    counts = call("GET", "/campaigns/advent/counts")[1]
+    assert (counts["enrolled"], counts["unenrolled"], counts["pending"]) == (5, 2, 3)
+    assert counts["balance"] is (state in {"enqueued", "aborted", "cancelling", "failed"})
+
+
+def test_a_preparation_that_ends_while_rows_are_counted_is_no_alarm(
+    call: Caller, campaigns: CampaignStore, rows: CampaignRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that the record did not know of when it was read are compared with the record as it is then."""
+    campaigns.create(campaign(state="enqueued", generation=1))
+    count = rows.counts
+
+    def enrolled_meanwhile(campaign_id: str) -> Any:
+        campaigns.record_preparation("advent", 1, now=NOW, summary={}, enrolled=4)
+        rows.enrol([task("ana@example.com")])
+        return count(campaign_id)
+
+    monkeypatch.setattr(rows, "counts", enrolled_meanwhile)
+    counts = call("GET", "/campaigns/advent/counts")[1]
+    assert (counts["enrolled"], counts["unenrolled"], counts["pending"], counts["balance"]) == (4, 3, 1, True)
+
+
+def test_did_this_customer_get_it_is_a_look_up(
+    call: Caller, campaigns: CampaignStore, rows: CampaignRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One person's tasks by address, however it is written, with no row of anybody else read."""
+    campaigns.create(campaign(state="dispatching", generation=1, enrolled=90))
+    rows.enrol([task(f"r{n}@example.com") for n in range(9)])
+    monkeypatch.setattr(rows, "page", lambda *_, **__: pytest.fail("the rows were walked"))
+    for written in ("r7@example.com", " R7@EXAMPLE.COM ", "Rita <r7@example.com>"):
+        status, page = call("GET", "/campaigns/advent/tasks", address=written)
+        assert (status, [t["address"] for t in page["tasks"]], page["cursor"]) == (200, ["r7@example.com"], None)
+    assert call("GET", "/campaigns/advent/tasks", address="nobody@example.com")[1] == {"tasks": [], "cursor": None}
+    for query in ({"address": "nobody"}, {"address": "r7@example.com", "status": "Pending"}):
+        status, problem = call("GET", "/campaigns/advent/tasks", **query)
+        assert (status, problem["code"]) == (422, "InvalidRequest")
+        assert "@" not in json.dumps(problem)
+
+
+DIRECT = SPEC.model_copy(update={"route": "direct"})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "state"),
+    [
+        ("GET", "counts", "dispatching"),
+        ("GET", "tasks", "dispatching"),
+        ("POST", "pause", "dispatching"),
+        ("POST", "resume", "aborted"),
+    ],
+)
+def test_what_needs_tasks_is_refused_on_the_direct_route(
+    call: Caller, campaigns: CampaignStore, method: str, path: str, state: str
+) -> None:
+    """There are none, and the refusal says so."""
+    campaigns.create(campaign(state=state, generation=1, spec=DIRECT))
+    status, problem = call(method, f"/campaigns/advent/{path}")
+    assert (status, problem["code"]) == (409, "ActionRefused")
+    assert "direct route" in problem["detail"]
+    assert not call.executions.started
+
+
+def test_a_plan_is_asked_for_and_then_looked_at(call: Caller, campaigns: CampaignStore) -> None:
+    """404 before anybody asked; planning while it runs; then the plan with a link to whom it leaves out."""
+    campaigns.create(campaign())
+    status, problem = call("GET", "/campaigns/advent/plan")
+    assert (status, problem["code"]) == (404, "PlanMissing")
+    assert "POST /campaigns/advent/plan" in problem["detail"]
+    assert call("POST", "/campaigns/advent/plan")[1]["code"] == "UploadMissing"
+    uploaded(call)
+    status, started = call("POST", "/campaigns/advent/plan")
+    assert (status, started) == (202, {"campaign_id": "advent", "execution": "advent-plan-1"})
+    assert call.executions.started == [("launch", "advent-plan-1", {"campaign_id": "advent", "plan": True})]
+    nothing = {"plan": None, "error": None, "rejects_url": None}
+    assert call("GET", "/campaigns/advent/plan")[1] == {"state": "planning", "execution": "advent-plan-1", **nothing}
+    plan = {"hash": "ab" * 32, "valid": 6, "rejects_key": "campaigns/advent/plans/n/rejects.csv"}
+    campaigns.record_plan("advent", plan, now=NOW)
+    assert call("GET", "/campaigns/advent/plan")[1] == {
+        "state": "planned",
+        "execution": None,
+        "plan": plan,
+        "error": None,
+        "rejects_url": "https://bucket.example/campaigns/advent/plans/n/rejects.csv?as=rejects.csv&for=3600",
+    }
+    assert "plan" not in call("GET", "/campaigns/advent")[1]
+    assert call("POST", "/campaigns/advent/plan")[1]["execution"] == "advent-plan-2"
+
+
+def test_a_plan_that_failed_says_why(call: Caller, campaigns: CampaignStore) -> None:
+    """As the machine has written it."""
+    error = {"code": "ListRejected", "message": "no column holds addresses"}
+    campaigns.create(campaign(plan={"error": error}))
+    shown = call("GET", "/campaigns/advent/plan")[1]
+    assert (shown["state"], shown["error"], shown["plan"]) == ("failed", error, None)
+
+
+def test_a_launch_may_be_bound_to_a_plan(call: Caller, campaigns: CampaignStore) -> None:
+    """The hash travels to the machine; what is no hash is refused."""
+    campaigns.create(campaign())
+    uploaded(call)
+    for wrong in ({"plan": "the last one"}, {"plan": ""}, {"plans": "ab" * 32}, {"plan": ["ab" * 32]}):
+        assert call("POST", "/campaigns/advent/launch", wrong)[0] == 422
+    assert call("POST", "/campaigns/advent/launch", {"plan": "ab" * 32})[0] == 202
+    assert call.executions.started[0][2] == {"campaign_id": "advent", "resume": False, "expected": "ab" * 32}
+
+
+def test_the_identitys_pace_is_set_and_nothing_beside_it(call: Caller, dynamodb: DynamoDBClient) -> None:
+    """What senders have reserved and counted stays; what is left out of the body is its default."""
+    status, shown = call("GET", "/settings/pace")
+    assert (status, shown["daily_cap"], shown["max_24_hour_send"]) == (200, 200, None)
+    taken = {"next_free": 1_795_939_200_000, "hours": {"2026112907": 41}, "max_24_hour_send": 50_000, "paused": True}
+    dynamodb.put_item(TableName="Settings", Item=to_item({"name": "pace", "rate_per_second": 3, **taken}))
+    ramp = [{"day": "2026-11-30", "cap": 500}, {"day": "2026-12-01", "cap": 1000}]
+    status, shown = call("PUT", "/settings/pace", {"rate_per_second": 14.5, "daily_cap": 40_000, "warm_up": ramp})
+    assert (status, shown) == (
+        200,
+        {"rate_per_second": 14.5, "daily_cap": 40_000, "warm_up": ramp, "paused": False, "max_24_hour_send": 50_000},
+    )
+    assert call("GET", "/settings/pace")[1] == shown
+    pace = SettingsTable("Settings", dynamodb).pace()
+    assert (pace.next_free, pace.hours, pace.max_24_hour_send) == (1_795_939_200_000, {"2026112907": 41}, 50_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"rate_per_second": 0}, "rate_per_second"),
+        ({"rate_per_second": -1}, "rate_per_second"),
+        ({"rate_per_second": 1e300}, "rate_per_second"),
+        ({"rate_per_second": "fast"}, "rate_per_second"),
+        ({"daily_cap": -1}, "daily_cap"),
+        ({"daily_cap": 1.5}, "daily_cap"),
+        ({"warm_up": [{"day": "2026-11-30", "cap": 1}, {"day": "2026-11-30", "cap": 2}]}, "warm_up"),
+        ({"warm_up": [{"day": "30.11.2026", "cap": 1}]}, "day"),
+        ({"paused": "perhaps"}, "paused"),
+        ({"next_free": 0}, "next_free"),
+        ({"hours": {}}, "hours"),
+    ],
+)
+def test_a_pace_that_cannot_be_meant_is_refused(
+    call: Caller, dynamodb: DynamoDBClient, change: dict[str, Any], field: str
+) -> None:
+    """422 with the field's name, and nothing is set; what senders write is not an operator's."""
+    status, problem = call("PUT", "/settings/pace", {"rate_per_second": 14, "daily_cap": 40_000, **change})
+    assert (status, problem["code"]) == (422, "InvalidRequest")
+    assert any(field in error["field"].split(".") for error in problem["errors"])
+    assert dynamodb.scan(TableName="Settings")["Items"] == []
+
+
+def test_who_sends_is_set(call: Caller) -> None:
+    """A postal address, on as many lines as it takes; null before."""
+    assert call("GET", "/settings/sender") == (200, {"postal_address": None})
+    address = "Ringer GmbH\nGlockengasse 4711\n50667 Köln"
+    for _ in range(2):
+        assert call("PUT", "/settings/sender", {"postal_address": f" {address}\n"}) == (
+            200,
+            {"postal_address": address},
+        )
+    assert call("GET", "/settings/sender") == (200, {"postal_address": address})
+    for wrong in ("", " \n", "x" * 501, "a\x00b", 5, None):
+        assert call("PUT", "/settings/sender", {"postal_address": wrong})[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda b: b | {"steps": [b["steps"][0] | {"subject": "Hello {{ first_name"}]}, "TemplateRejected"),
+        (lambda b: b | {"steps": [b["steps"][0] | {"preheader": "{% include 'x' %}"}]}, "TemplateRejected"),
+        (lambda b: b | {"from": "Shop <shop@elsewhere.example>"}, "IdentityNotVerified"),
+        (lambda b: b | {"from": "Shop <shop@notexample.com>"}, "IdentityNotVerified"),
+    ],
+)
+def test_what_could_never_be_sent_is_refused_when_it_is_created(
+    call: Caller, campaigns: CampaignStore, change: Callable[[dict[str, Any]], Any], code: str
+) -> None:
+    """A subject that cannot be parsed, a sender of another domain: 422 at once, and no campaign."""
+    status, problem = call("POST", "/campaigns", change(dict(BODY)), headers={"Idempotency-Key": "k"})
+    assert (status, problem["code"]) == (422, code)
+    assert campaigns.by_created("2026-11") == ([], None)
+    assert call("POST", "/campaigns", BODY, headers={"Idempotency-Key": "k"})[0] == 201
+
+
+def test_campaigns_are_listed_by_state_or_by_month(call: Caller) -> None:
+    """Not by both, which no index knows."""
+    status, problem = call("GET", "/campaigns", state="created", month="2026-11")
+    assert (status, problem["code"]) == (422, "InvalidRequest")
+    assert "not for both" in problem["detail"]
+
+
+def test_a_template_that_no_step_names_is_not_uploaded(call: Caller, campaigns: CampaignStore) -> None:
+    """A typo is found here, and not when the launch misses the right one."""
+    campaigns.create(campaign())
+    status, problem = call("POST", "/campaigns/advent/uploads", {"kind": "template", "name": "avdent.html"})
+    assert (status, problem["code"]) == (422, "InvalidRequest")
+    assert "the steps name advent.html" in problem["detail"]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
         ("GET", "/campaigns/nobody"),
         ("GET", "/campaigns/nobody/counts"),
         ("GET", "/campaigns/nobody/tasks"),
+        ("GET", "/campaigns/nobody/plan"),
+        ("POST", "/campaigns/nobody/plan"),
         ("POST", "/campaigns/nobody/launch"),
         ("POST", "/campaigns/nobody/resume"),
         ("POST", "/campaigns/nobody/pause"),
@@ -469,9 +689,9 @@ def test_the_api_describes_itself(call: Caller) -> None:
     status, schema = call("GET", "/openapi.json")
     assert status == 200
     assert schema["openapi"].startswith("3.1")
-    assert {f"/campaigns/{{campaign_id}}/{verb}" for verb in ("launch", "resume", "pause", "cancel", "tasks")} <= set(
-        schema["paths"]
-    )
+    verbs = ("plan", "launch", "resume", "pause", "cancel", "tasks")
+    assert {f"/campaigns/{{campaign_id}}/{verb}" for verb in verbs} <= set(schema["paths"])
+    assert {"/settings/pace", "/settings/sender"} <= set(schema["paths"])
 
 
 @given(st.lists(st.datetimes(datetime(2026, 1, 1), datetime(2059, 1, 1), timezones=st.just(UTC)), min_size=2))  # noqa: DTZ001

@@ -150,3 +150,18 @@ def test_a_group_that_cannot_be_deleted_is_tried_again(
     assert campaigns.get("advent").state is CampaignState.ABORTED
     app.handler(event(), CONTEXT)
     assert "campaign-advent-g2" not in scheduler.groups
+
+
+@pytest.mark.parametrize("state", ["created", "scheduled", "enqueued", "dispatching"])
+def test_a_plan_that_failed_is_no_launch_that_failed(
+    campaigns: CampaignStore, scheduler: FakeScheduler, state: str
+) -> None:
+    """An execution that never claimed the campaign changes nothing, wherever the campaign is by then."""
+    launched = {"generation": 1, "execution": EXECUTION} if state in ("enqueued", "dispatching") else {}
+    campaigns.create(there := campaign(state=state, **launched))
+    plan = EXECUTION.replace("advent-g2-3", "advent-plan-4")
+    given = json.dumps({"campaign_id": "advent", "plan": True})
+    for status in ("FAILED", "TIMED_OUT", "ABORTED"):
+        assert app.handler(event(status, executionArn=plan, input=given), CONTEXT) == {"aborted": False}
+    assert campaigns.get("advent") == there
+    assert "campaign-advent-g1" in scheduler.groups
