@@ -1,22 +1,20 @@
-"""The tasks of one generation in DuckDB: planned together, then cut into batches for the Distributed Map."""
+"""Planned tasks cut into batches for the Distributed Map, in the order of their slots."""
 
 # ruff: noqa: S608  (SQL is put together from our own names; every value goes through `sql.text`)
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import time
+from itertools import islice, pairwise
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
-from carillon import enrolment, keys, rules
-from carillon.columns import HASH, TIME
+from carillon import enrolment, keys
 from carillon.curve import Ints
 from carillon.shapes import BatchLine, ManifestLine
-from carillon.sql import blank, text
+from carillon.sql import text
 
 LARGEST_RESULT = 199_000
 """Bytes of EnrolBatch's schedules: its result stays under 200 KB with what is around them (a state takes 256 KiB)."""
@@ -24,9 +22,8 @@ LARGEST_RESULT = 199_000
 LARGEST_SCHEDULE = 100_000
 """Bytes of one: Scheduler's own limit for a target's input is 256 KB, and a recipient who needs more is refused."""
 
-LARGEST_LINE = 2 * 2**20
-
-_PAGE = 5_000
+_AT_ONCE = 1_000_000
+"""Tasks whose lines are sorted and written together: what bounds memory and the working directory."""
 
 
 def schedule_overhead(campaign_id: str, generation: int, queue_url: str) -> int:
@@ -54,147 +51,86 @@ def size_sql(input_json: str, address: str) -> str:
     def count(character: str) -> str:
         return f"(length({input_json}) - length(replace({input_json}, {text(character)}, '')))"
 
-    rare = f"({count('<')} + {count(chr(127))})"
+    backslashes, rare = count(chr(92)), f"({count('<')} + {count(chr(127))})"
     more_bytes = f"(strlen({input_json}) - length({input_json}))"
-    quotes = f"({count(chr(34))} + {count(chr(92))})"
-    return f"(length({address}) + length({input_json}) + 3 * {quotes} + 6 * {rare} + 5 * {more_bytes})"
+    seldom = " OR ".join(f"contains({input_json}, {text(character)})" for character in (chr(92), "<", chr(127)))
+    return (
+        f"(length({address}) + length({input_json}) + 3 * {count(chr(34))} + 5 * {more_bytes} "
+        f"+ CASE WHEN {seldom} THEN 3 * {backslashes} + 6 * {rare} ELSE 0 END)"
+    )
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The batches of a generation, each in a local file."""
+class Batch:
+    """One batch: the manifest's line for it, and its own lines (`BatchLine` as JSON)."""
 
-    manifest: list[ManifestLine]
-    files: list[Path]
+    entry: ManifestLine
+    content: bytes
 
 
-class TaskTable:
-    """Table ``tasks`` (n, step, task, address, timezone, wall, input, size) of a DuckDB database.
+def cut(
+    database: duckdb.DuckDBPyConnection, sizes: Ints, slots: Ints, work: Path, attempt: str, overhead: int
+) -> Iterator[Batch]:
+    """Batches of the table ``tasks`` in the order of ``slots``, each as long as EnrolBatch's result allows.
 
-    ``n`` counts from 0 and is the order among equal targets; ``input`` is the data as JSON text.
+    ``sizes`` and ``slots`` are by ``n``; a slot of -1 is left out. DuckDB writes the lines to a file in ``work``.
     """
-
-    def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
-        self._database = database
-        database.execute(
-            "CREATE TABLE tasks (n BIGINT, step INTEGER, task VARCHAR, address VARCHAR, timezone VARCHAR, "
-            "wall VARCHAR, input VARCHAR, size BIGINT)"
-        )
-
-    def count(self) -> int:
-        """How many tasks there are."""
-        row = self._database.execute("SELECT count(*) FROM tasks").fetchone()
-        assert row is not None
-        return int(row[0])
-
-    def take_over(self, lines: Iterable[bytes], settled: Iterable[str], work: Path) -> None:
-        """Fill the table with batch ``lines`` (`BatchLine` as JSON) of an earlier generation, in their order.
-
-        Tasks whose id is in ``settled`` stay out.
-        """
-        with (work / "lines.txt").open("wb") as out:
-            out.writelines(b"%d\x1f%s\n" % (n, line) for n, line in enumerate(lines))
-        with (work / "settled.txt").open("w") as names:
-            names.writelines(f"{task}\n" for task in settled)
-        options = "delim = '\x1f', quote = '', escape = '', header = false, auto_detect = false, new_line = '\\n'"
-        self._database.execute(
+    order = _order(slots)
+    edges = _edges(sizes[order] + overhead)
+    path = work / "batch-lines"
+    cursor = database.cursor()
+    number = 0
+    for some in _groups(edges):
+        part = order[some[0] : some[-1]]
+        cursor.register("plan", {"n": part, "slot": slots[part], "position": np.arange(len(part), dtype=np.int64)})
+        # Ids, accepted addresses and zones have nothing that JSON escapes, and no line holds a control character.
+        cursor.execute(
             f"""
-            INSERT INTO tasks
-            WITH lines AS (
-                SELECT n, line->>'task' AS task, (line->>'step')::INTEGER AS step, line->>'address' AS address,
-                    line->>'timezone' AS timezone, (line->'input')::VARCHAR AS input
-                FROM read_csv({text(str(work / "lines.txt"))}, {options}, max_line_size = {LARGEST_LINE},
-                    columns = {{'n': 'BIGINT', 'line': 'JSON'}})
-            ), settled AS (
-                SELECT task FROM read_csv({text(str(work / "settled.txt"))}, {options}, columns = {{'task': 'VARCHAR'}})
-            )
-            SELECT row_number() OVER (ORDER BY n) - 1, step, task, address, timezone, NULL, input,
-                {size_sql("input", "address")}
-            FROM lines WHERE task NOT IN (SELECT task FROM settled)
+            COPY (
+                SELECT concat('{{"task":"', task, '","step":', step, ',"address":"', address, '","timezone":',
+                    coalesce('"' || timezone || '"', 'null'), ',"slot":', slot, ',"revision":0',
+                    CASE WHEN waits THEN ',"waits":true' ELSE '' END, ',"input":', input, '}}')
+                FROM plan JOIN tasks USING (n) ORDER BY position
+            ) TO {text(str(path))} (FORMAT csv, HEADER false, DELIMITER '\x1f', QUOTE '', ESCAPE '')
             """
         )
-
-    def add_walls(self, step: int, recipients: Path) -> None:
-        """Give the tasks of ``step`` the wall times that ``recipients`` (our own Parquet) remembers."""
-        self._database.execute(
-            f"UPDATE tasks SET wall = r.{TIME}{step} FROM read_parquet({text(str(recipients))}) r "
-            f"WHERE step = {step} AND task = '{step}-' || left(r.{HASH}, {keys.DIGITS})"
-        )
-
-    def of_step(self, step: int) -> Ints:
-        """The ``n`` of one step's tasks, in order."""
-        found: Ints = self._database.execute("SELECT n FROM tasks WHERE step = ? ORDER BY n", [step]).fetchnumpy()["n"]
-        return found
-
-    def clocks(self, step: int) -> tuple[list[tuple[str, time | None]], Ints]:
-        """The different zones and wall times of a step's tasks, and which one each has, in the order of `of_step`."""
-        db = self._database
-        db.execute(
-            "CREATE OR REPLACE TEMP TABLE clocks AS SELECT row_number() OVER (ORDER BY timezone, wall) - 1 AS code, "
-            "timezone, wall FROM (SELECT DISTINCT timezone, wall FROM tasks WHERE step = ?)",
-            [step],
-        )
-        different = [
-            (zone, rules.parse_wall(wall) if wall else None)
-            for zone, wall in db.execute("SELECT timezone, wall FROM clocks ORDER BY code").fetchall()
-        ]
-        codes: Ints = db.execute(
-            "SELECT code FROM tasks JOIN clocks ON tasks.timezone = clocks.timezone "
-            "AND tasks.wall IS NOT DISTINCT FROM clocks.wall WHERE step = ? ORDER BY n",
-            [step],
-        ).fetchnumpy()["code"]
-        return different, codes
-
-    def cut(self, slots: Ints, directory: Path, attempt: str, overhead: int) -> Cut:
-        """Batches in the order of ``slots`` (by ``n``; -1: left out), each as long as EnrolBatch's result allows."""
-        planned = np.flatnonzero(slots >= 0)
-        order = planned[np.argsort(slots[planned], kind="stable")]
-        cursor = self._database.cursor()
-        cursor.register("plan", {"n": order, "slot": slots[order], "position": np.arange(len(order), dtype=np.int64)})
-        cursor.execute(
-            "SELECT slot, size, '{\"task\":' || to_json(task) || ',\"step\":' || step || ',\"address\":' "
-            "|| to_json(address) || ',\"timezone\":' || coalesce(to_json(timezone), 'null') || ',\"slot\":' || slot "
-            "|| ',\"revision\":0,\"input\":' || input || '}' FROM plan JOIN tasks USING (n) ORDER BY position"
-        )
-        manifest: list[ManifestLine] = []
-        files: list[Path] = []
-        for first_slot, lines in _batches(cursor, overhead):
-            number = len(manifest) + 1
-            path = directory / f"{number:06d}.jsonl"
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            files.append(path)
-            manifest.append(
-                ManifestLine(
-                    batch=f"{attempt}/{number}",
-                    count=len(lines),
-                    first_slot=first_slot,
+        with path.open("rb") as lines:
+            for start, end in pairwise(some):
+                number += 1
+                entry = ManifestLine(
+                    batch=f"{attempt}/{number}", count=end - start, first_slot=int(slots[order[start]])
                 )
-            )
-        return Cut(manifest, files)
+                yield Batch(entry, b"".join(islice(lines, end - start)))
+        cursor.unregister("plan")
+    path.unlink(missing_ok=True)
+    cursor.close()
 
 
-def _batches(cursor: duckdb.DuckDBPyConnection, overhead: int) -> Iterator[tuple[int, list[str]]]:
-    """First slot and lines of each batch."""
-    lines: list[str] = []
-    first_slot, total = 0, 0
-    while page := cursor.fetchmany(_PAGE):
-        for slot, size, line in page:
-            if lines and total + overhead + size > LARGEST_RESULT:
-                yield first_slot, lines
-                lines, total = [], 0
-            if not lines:
-                first_slot = slot
-            lines.append(line)
-            total += overhead + size
-    if lines:
-        yield first_slot, lines
+def count(sizes: Ints, slots: Ints, overhead: int) -> int:
+    """How many batches `cut` makes."""
+    return len(_edges(sizes[_order(slots)] + overhead)) - 1
 
 
-def data_sql(placeholders: dict[str, str]) -> str:
-    """An SQL expression: a task's data as JSON text, for ``placeholders`` (name → column); empty cells left out."""
-    members = [
-        f"CASE WHEN NOT ({blank(column)}) "
-        f"THEN {text(json.dumps(name, ensure_ascii=False) + ':')} || to_json({column}) END"
-        for name, column in placeholders.items()
-    ]
-    return f"'{{' || concat_ws(',', {', '.join(members)}) || '}}'" if members else "'{}'"
+def _order(slots: Ints) -> Ints:
+    planned = np.flatnonzero(slots >= 0)
+    return planned[np.argsort(slots[planned], kind="stable")]
+
+
+def _edges(sizes: Ints) -> list[int]:
+    """Where batches begin, and where the last one ends."""
+    total = np.cumsum(sizes)
+    edges = [0]
+    while edges[-1] < len(sizes):
+        start = edges[-1]
+        before = int(total[start - 1]) if start else 0
+        edges.append(max(int(np.searchsorted(total, before + LARGEST_RESULT, side="right")), start + 1))
+    return edges
+
+
+def _groups(edges: list[int]) -> Iterator[list[int]]:
+    """``edges`` in stretches of about `_AT_ONCE` tasks, whole batches; each begins where the one before ends."""
+    first = 0
+    for last in range(1, len(edges)):
+        if last == len(edges) - 1 or edges[last + 1] - edges[first] > _AT_ONCE:
+            yield edges[first : last + 1]
+            first = last

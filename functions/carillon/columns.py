@@ -14,8 +14,10 @@ OWN = "carillon_"
 """Prefix of the columns that Carillon adds to ``recipients/``."""
 HASH = f"{OWN}hash"
 """`carillon.keys.address_hash`: what reports join on."""
-TIME = f"{OWN}time_"
-"""Followed by a step's number: the wall time that the list gives for it."""
+MOMENT = f"{OWN}moment_"
+"""Followed by a step's number: the wall time or date that the list gives for it."""
+ORDER = f"{OWN}order"
+"""What the list says about who goes first."""
 
 _RESERVED = frozenset(
     {"and", "as", "block", "break", "call", "continue", "do", "else", "elif", "endfor", "endif", "extends", "false"}

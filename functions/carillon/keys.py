@@ -57,7 +57,7 @@ def client_token(campaign_id: str, generation: int, task: str, revision: int, no
 
 
 def upload(campaign_id: str, name: str) -> str:
-    """S3 key that a presigned upload writes: ``list.csv`` or ``templates/{name}``."""
+    """S3 key that a presigned upload writes: ``list.csv``, ``list.jsonl`` or ``templates/{name}``."""
     return f"campaigns/{campaign_id}/upload/{name}"
 
 
@@ -74,6 +74,11 @@ def attempt(generation: int, nonce: str) -> str:
 def preparation(campaign_id: str, attempt: str) -> str:
     """S3 prefix, with its slash, of all that one preparation writes, and nobody ever writes again."""
     return f"{prefix(campaign_id)}prepared/{attempt}/"
+
+
+def plan(campaign_id: str, nonce: str) -> str:
+    """S3 prefix, with its slash, of what one dry run writes: ``plan.json`` and ``rejects.csv``."""
+    return f"{prefix(campaign_id)}plans/{nonce}/"
 
 
 def template(campaign_id: str, attempt: str, step: int) -> str:

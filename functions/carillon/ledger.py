@@ -92,8 +92,8 @@ def by_day(slots: Ints) -> dict[date, Ints]:
     minutes = np.sort(slots[slots >= 0]) // 60
     days, starts = np.unique(minutes // MINUTES, return_index=True)
     return {
-        _date(int(day)): np.bincount(some - day * MINUTES, minlength=MINUTES)
-        for day, some in zip(days, np.split(minutes, starts[1:]), strict=True)
+        _date(int(day)): np.bincount(minutes[start:end] - day * MINUTES, minlength=MINUTES)
+        for day, start, end in zip(days, starts, [*starts[1:], len(minutes)], strict=False)
     }
 
 

@@ -8,23 +8,26 @@ that directory once the list is open.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from carillon import addresses, keys, rules, zones
-from carillon.batches import LARGEST_SCHEDULE, TaskTable, data_sql, size_sql
-from carillon.columns import HASH, OWN, TIME, Column, choose_address, choose_zone, columns, find
+from carillon import addresses, dates, segments, syntax, zones
+from carillon.columns import HASH, OWN, Column, choose_address, choose_zone, columns, find
 from carillon.curve import Ints
+from carillon.filters import FALLBACK_LOCALE, STAND_IN, find_locale
 from carillon.reading import Direct, Format, Plain, direct, refusal, sniff, write_plain
 from carillon.shapes import ListSpec
 from carillon.sql import blank, name, text, trimmed
-from carillon.templates import Prepared, Renderer, lacks
+from carillon.templates import Prepared, Renderer, TemplateError
 
 _PAGE = 10_000
+MOST_LOCALES = 10_000
+"""Different values of a column of locales; CLDR knows fewer than a thousand, and people write each in some ways."""
 _FORMULA = r"^\s*[=+\-@＝＋－＠]|^[\t\r\n]"
 """What a spreadsheet would run when it opens the reject file."""
 
@@ -57,12 +60,21 @@ class RecipientList:
     """One list, opened. ``line`` (physical, of the record's first line) identifies a recipient throughout."""
 
     def __init__(
-        self, source: Path, spec: ListSpec, work: Path, *, zones_matter: bool = False, memory_limit: str = "1GB"
+        self,
+        source: Path,
+        spec: ListSpec,
+        work: Path,
+        *,
+        zones_matter: bool = False,
+        zones_help: bool = False,
+        memory_limit: str = "1GB",
+        now: datetime | None = None,
     ) -> None:
         """Look at ``source``; ``work`` is an empty directory for everything that is written on the way.
 
         ``zones_matter``: some rule needs each recipient's zone, so a bad one is a reason to reject. It also does
-        when ``spec`` names the column.
+        when ``spec`` names the column. ``zones_help``: a column of zones is looked for, and that is all.
+        ``now``: the plan's, for a segment.
 
         Raises:
             ListRejected: the file cannot be used at all; the message begins with a reason of the samples' vocabulary.
@@ -79,9 +91,9 @@ class RecipientList:
         self.zone_column: Column | None = None
         if spec.timezone_column:
             self.zone_column = find(spec.timezone_column, self.columns, "list.timezone_column")
-        elif zones_matter:
+        elif zones_matter or zones_help:
             self.zone_column = choose_zone(self.columns, sample)
-            if self.zone_column is None and spec.fallback_timezone is None:
+            if zones_matter and self.zone_column is None and spec.fallback_timezone is None:
                 raise refusal(
                     "no_timezone_column",
                     "a step goes out at the recipient's local time, and no column holds time zones",
@@ -90,8 +102,17 @@ class RecipientList:
         self.rows: int = 0
         """Data records; known once the list is read."""
         self._work = work
+        self._zones_matter = zones_matter
         self._fallback = spec.fallback_timezone
-        self._database = open_database(work, memory_limit, self.format.text)
+        self._fallback_locale = _known_locale(spec.fallback_locale)
+        self._locale_written = "NULL"
+        if spec.locale_column:
+            self._locale_written = trimmed(f"c{find(spec.locale_column, self.columns, 'list.locale_column').index}")
+        self._inside = "true"
+        if spec.segment is not None:
+            assert now is not None, "a segment may ask for the date"
+            self._inside = segments.condition(spec.segment, self.columns, now)
+        self.database = open_database(work, memory_limit, self.format.text)
 
     def decisions(self) -> dict[str, Any]:
         """How the file is written and which column holds what: what was found, or what the spec says."""
@@ -116,13 +137,13 @@ class RecipientList:
             plain = write_plain(self.format, self._work / "records.txt")
             self._load_plain(plain)
             plain.path.unlink()
-        self._database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
-        self._database.create_function("fault", addresses.fault, ["VARCHAR"], "VARCHAR")
+        self.database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
+        self.database.create_function("fault", addresses.fault, ["VARCHAR"], "VARCHAR")
         self._judge()
 
     def close(self) -> None:
         """Let go of the database; the files stay in the working directory."""
-        self._database.close()
+        self.database.close()
 
     def _load_directly(self, way: Direct) -> bool:
         """Whether DuckDB's own reader found a record in each line; then the view ``cells`` is what it read."""
@@ -132,7 +153,7 @@ class RecipientList:
             return False
         if self.rows != way.rows:
             return False
-        self._database.execute(
+        self.database.execute(
             "CREATE VIEW cells AS SELECT rowid + 2 AS line, NULL::VARCHAR AS note, NULL::VARCHAR AS surplus, * FROM loaded"
         )
         return True
@@ -140,25 +161,27 @@ class RecipientList:
     def _load_plain(self, plain: Plain) -> None:
         """The view ``cells``: line, note, surplus and the cells ``c0``, ``c1``, … of every record, in order."""
         self.rows = self._load(plain.query(len(self.columns)))
-        self._database.execute("CREATE VIEW cells AS FROM loaded")
+        self.database.execute("CREATE VIEW cells AS FROM loaded")
 
     def _load(self, query: str) -> int:
         """How many records are in table ``loaded`` now: in their order, which ``rowid`` keeps."""
-        row = self._database.execute(f"CREATE OR REPLACE TABLE loaded AS {query}").fetchone()
+        row = self.database.execute(f"CREATE OR REPLACE TABLE loaded AS {query}").fetchone()
         assert row is not None
         return int(row[0])
 
     def _judge(self) -> None:
         """Table ``records``: what is known of each record, in order; ``reason`` says why nobody is written to."""
         fallback = self._fallback
-        db = self._database
+        db = self.database
+        db.execute(segments.MACROS)
         db.execute("CREATE TABLE zones (lower VARCHAR PRIMARY KEY, name VARCHAR)")
         db.register("known", {"name": np.array(sorted(zones.names()), dtype=object)})
         db.execute("INSERT INTO zones SELECT lower(name), name FROM known")
         db.unregister("known")
+        self._learn_locales()
         zone = trimmed(f"c{self.zone_column.index}") if self.zone_column else "NULL"
         zone_reason = "NULL"
-        if self.zone_column and fallback is None:
+        if self.zone_column and self._zones_matter and fallback is None:
             zone_reason = (
                 "CASE WHEN coalesce(zone_written, '') = '' THEN 'missing_timezone' "
                 "WHEN zones.name IS NULL THEN 'invalid_timezone' END"
@@ -169,7 +192,7 @@ class RecipientList:
             CREATE TABLE records AS
             WITH cleaned AS (
                 SELECT line, note, coalesce({trimmed(f"c{self.address_column.index}")}, '') AS written,
-                    {zone} AS zone_written
+                    {zone} AS zone_written, {self._locale_written} AS locale_written, {self._inside} AS inside
                 FROM cells
             ), judged AS (
                 SELECT *, {addresses.verdict_sql("written")} AS address FROM cleaned
@@ -181,12 +204,15 @@ class RecipientList:
                 END AS fault FROM judged
             )
             SELECT line, note, address, sha256(lower(address)) AS digest,
+                coalesce(locales.name, {text(self._fallback_locale)}) AS locale,
+                locales.name IS NULL AND coalesce(locale_written, '') <> '' AS locale_unknown,
                 coalesce(zones.name, {text(fallback) if fallback else "NULL"}) AS timezone,
                 zones.name IS NULL AND coalesce(zone_written, '') <> '' AS zone_unknown,
                 CASE WHEN fault = 'needs_smtputf8' THEN 'invalid_address' WHEN fault IS NOT NULL THEN fault
-                    ELSE {zone_reason} END AS reason,
+                    WHEN NOT inside THEN {text(NOT_REJECTED)} ELSE {zone_reason} END AS reason,
                 CASE fault {details} END AS detail
             FROM faulted LEFT JOIN zones ON zones.lower = lower(zone_written)
+                LEFT JOIN locales ON locales.written = locale_written
             """
         )
         # The first accepted record of a person stays; a rejected one never makes a later one a duplicate.
@@ -200,67 +226,112 @@ class RecipientList:
             """
         )
         db.execute(
-            "CREATE VIEW accepted AS SELECT line, note, address, digest, timezone, zone_unknown FROM records "
+            "CREATE VIEW accepted AS SELECT line, note, address, digest, timezone, locale, zone_unknown, "
+            "locale_unknown FROM records "
             "WHERE reason IS NULL"
         )
 
-    def refuse(self, lines: Sequence[int], reason: str) -> None:
+    def _learn_locales(self) -> None:
+        """Table ``locales``: what is written in the column of locales, and the one of CLDR that it is."""
+        db, cell = self.database, self._locale_written
+        db.execute("CREATE TABLE locales (written VARCHAR PRIMARY KEY, name VARCHAR)")
+        if cell == "NULL":
+            return
+        different = db.execute(f"SELECT DISTINCT {cell} FROM cells LIMIT {MOST_LOCALES + 1}").fetchall()
+        if len(different) > MOST_LOCALES:
+            raise refusal(
+                "no_locales",
+                f"list.locale_column names a column with more than {MOST_LOCALES:,} different values",
+                "Name the column that says de, de-AT or pt_BR, or leave it out and give list.fallback_locale",
+            )
+        for (written,) in different:
+            if written and (found := find_locale(written)):
+                db.execute("INSERT INTO locales VALUES (?, ?)", [written, found])
+
+    def refuse(self, lines: Sequence[int], reason: str, details: Sequence[str] | None = None) -> None:
         """Take accepted recipients out again, with the reason why."""
         if not lines:
             return
-        self._database.register("these", {"line": np.array(lines, dtype=np.int64)})
-        self._refuse_lines("SELECT line FROM these", reason)
-        self._database.unregister("these")
+        said = np.array(details if details is not None else [None] * len(lines), dtype=object)
+        self.database.register("these", {"line": np.array(lines, dtype=np.int64), "detail": said})
+        self._refuse_lines("SELECT line, detail FROM these", reason)
+        self.database.unregister("these")
 
-    def refuse_where(self, condition: str, reason: str) -> None:
-        """Take out the accepted of whom ``condition`` (SQL over the cells ``c0``, ``c1``, …) is true."""
-        self._refuse_lines(f"SELECT line FROM cells WHERE {condition}", reason)
+    def refuse_where(self, condition: str, reason: str, detail: str = "NULL") -> None:
+        """Take out the accepted of whom ``condition`` is true; it and ``detail`` are SQL over `accepted` and the cells
+        ``c0``, ``c1``, …"""
+        self._refuse_lines(
+            f"SELECT line, {detail} AS detail FROM accepted JOIN cells USING (line) WHERE {condition}", reason
+        )
 
-    def _refuse_lines(self, lines: str, reason: str) -> None:
-        self._database.execute(f"UPDATE records SET reason = {text(reason)} WHERE reason IS NULL AND line IN ({lines})")
+    def _refuse_lines(self, query: str, reason: str) -> None:
+        self.database.execute(
+            f"UPDATE records SET reason = {text(reason)}, detail = found.detail FROM ({query}) AS found "
+            "WHERE records.line = found.line AND records.reason IS NULL"
+        )
 
     def refuse_incomplete(self, prepared: Prepared) -> None:
-        """Refuse (``missing_value``) whoever lacks a value that ``prepared`` needs and has no default for."""
-        if prepared.required is not None:
-            if prepared.required:
-                empty = " OR ".join(self._blank(name) for name in prepared.required)
-                self.refuse_where(empty, "missing_value")
+        """Refuse whoever lacks a value that ``prepared`` needs and has no default for (``missing_value``), or has one
+        that a filter cannot read (``invalid_value``)."""
+        suspects = [self._unreadable(name, kind) for name, kind in prepared.formatted.items()]
+        if prepared.required is None:
+            suspects += [self._blank(name) for name in prepared.placeholders]
+        elif prepared.required:
+            named = [f"CASE WHEN {self._blank(name)} THEN {text(name)} END" for name in prepared.required]
+            self.refuse_where(
+                " OR ".join(map(self._blank, prepared.required)),
+                "missing_value",
+                f"'empty: ' || concat_ws(', ', {', '.join(named)})",
+            )
+        if not suspects:
             return
-        if not prepared.placeholders:
-            return
-        renderer = Renderer(prepared)
-        some_empty = " OR ".join(self._blank(name) for name in prepared.placeholders)
-        wanted = ", ".join(self._cell(name) for name in prepared.placeholders)
-        query = f"SELECT line, {wanted} FROM accepted JOIN cells USING (line) WHERE {some_empty} ORDER BY line"
-        lacking = [
-            line
-            for line, *values in self._pages(query)
-            if lacks(renderer, dict(zip(prepared.placeholders, values, strict=True)))
-        ]
-        self.refuse(lacking, "missing_value")
+        # The template decides what it needs of whom, so those are rendered who could fail.
+        renderer, given = Renderer(prepared), dict.fromkeys(prepared.given, STAND_IN)
+        wanted = ", ".join(self.cell(name) for name in prepared.placeholders)
+        refused: dict[str, list[tuple[int, str]]] = {"missing_value": [], "invalid_value": []}
+        for line, *values in self._pages(
+            f"SELECT line, {wanted} FROM accepted JOIN cells USING (line) WHERE {' OR '.join(suspects)} ORDER BY line"
+        ):
+            try:
+                renderer.render(dict(zip(prepared.placeholders, values, strict=True)), given)
+            except TemplateError as error:
+                refused["missing_value" if error.missing else "invalid_value"].append((line, str(error)))
+        for reason, found in refused.items():
+            self.refuse([line for line, _ in found], reason, [why for _, why in found])
+
+    def _unreadable(self, placeholder: str, kind: str) -> str:
+        """Whether a cell has something in it that may not be a ``date`` or a ``number``, as SQL."""
+        cell = trimmed(self.cell(placeholder))
+        reads = f"{dates.canonical(cell)} IS NOT NULL"
+        if kind == "number":
+            reads = f"regexp_full_match({cell}, '[+-]?[0-9]{{1,30}}([.][0-9]{{1,30}})?')"
+        return f"(NOT {self._blank(placeholder)} AND NOT coalesce({reads}, false))"
 
     def _blank(self, placeholder: str) -> str:
-        return f"({blank(self._cell(placeholder))})"
+        return f"({blank(self.cell(placeholder))})"
 
-    def _cell(self, placeholder: str) -> str:
+    def cell(self, placeholder: str) -> str:
+        """What fills ``placeholder``, as SQL over `accepted` and the cells."""
+        if placeholder in (syntax.LOCALE, syntax.ZONE):
+            return "locale" if placeholder == syntax.LOCALE else "timezone"
         return next(f"c{c.index}" for c in self.columns if placeholder in c.placeholders)
 
     def hashes(self) -> Iterator[list[tuple[int, str]]]:
         """Pages of ``(line, address hash)`` of the accepted, in the list's order."""
-        cursor = self._database.cursor()
+        cursor = self.database.cursor()
         cursor.execute("SELECT line, digest FROM accepted ORDER BY line")
         while page := cursor.fetchmany(_PAGE):
             yield page
 
     def _pages(self, query: str) -> Iterator[tuple[Any, ...]]:
-        cursor = self._database.cursor()
+        cursor = self.database.cursor()
         cursor.execute(query)
         while page := cursor.fetchmany(_PAGE):
             yield from page
 
     def count(self) -> int:
         """How many are accepted now."""
-        row = self._database.execute("SELECT count(*) FROM accepted").fetchone()
+        row = self.database.execute("SELECT count(*) FROM accepted").fetchone()
         assert row is not None
         return int(row[0])
 
@@ -275,7 +346,7 @@ class RecipientList:
     def rejected(self) -> dict[str, int]:
         """How many are refused, by reason."""
         return dict(
-            self._database.execute(
+            self.database.execute(
                 "SELECT reason, count(*) FROM records WHERE reason IS NOT NULL GROUP BY reason ORDER BY reason"
             ).fetchall()
         )
@@ -289,66 +360,21 @@ class RecipientList:
         """``(line, warning)`` of accepted recipients, in the list's order."""
         return self._pages(
             "SELECT line, warning FROM (SELECT line, unnest(list_filter(["
-            "nullif(note, ''), CASE WHEN zone_unknown AND timezone IS NOT NULL THEN 'timezone_fallback' END], "
+            "nullif(note, ''), CASE WHEN zone_unknown AND timezone IS NOT NULL THEN 'timezone_fallback' END, "
+            "CASE WHEN locale_unknown THEN 'locale_fallback' END], "
             "lambda w: w IS NOT NULL)) AS warning FROM accepted "
-            "WHERE coalesce(note, '') <> '' OR zone_unknown) ORDER BY line, warning"
+            "WHERE coalesce(note, '') <> '' OR zone_unknown OR locale_unknown) ORDER BY line, warning"
         )
 
     def lines(self) -> Ints:
         """The accepted, in the list's order."""
-        found: Ints = self._database.execute("SELECT line FROM accepted ORDER BY line").fetchnumpy()["line"]
+        found: Ints = self.database.execute("SELECT line FROM accepted ORDER BY line").fetchnumpy()["line"]
         return found
 
-    def refuse_without_time(self, time_column: Column) -> None:
-        """Refuse whoever's cell in ``time_column`` is empty (``missing_value``) or no HH:MM (``invalid_time``)."""
-        self.refuse_where(f"({blank(f'c{time_column.index}')})", "missing_value")
-        self.refuse_where(f"NOT regexp_full_match({self._wall(time_column)}, {text(rules.WALL)})", "invalid_time")
-
-    @staticmethod
-    def _wall(time_column: Column) -> str:
-        return trimmed(f"c{time_column.index}")
-
-    def _data(self, prepared: Prepared) -> str:
-        columns_of = {name: self._cell(name) for name in prepared.placeholders}
-        return data_sql(columns_of)
-
-    def refuse_oversized(self, prepared: Prepared, overhead: int) -> None:
-        """Refuse (``value_too_long``) whoever's values do not fit into one schedule."""
-        if not prepared.placeholders:
-            return
-        cells = " + ".join(f"coalesce(strlen({self._cell(n)}), 0)" for n in prepared.placeholders)
-        self.refuse_where(
-            f"12 * ({cells}) > {LARGEST_SCHEDULE // 2} AND {overhead} + (SELECT {size_sql('input', 'address')} "
-            f"FROM (SELECT {self._data(prepared)} AS input)) > {LARGEST_SCHEDULE}",
-            "value_too_long",
-        )
-
-    def add_tasks(self, tasks: TaskTable, step: int, prepared: Prepared, time_column: Column | None) -> None:
-        """One task for each accepted recipient, in the list's order, after what is in ``tasks`` already."""
-        wall = self._wall(time_column) if time_column else "NULL"
-        self._database.execute(
-            f"""
-            INSERT INTO tasks
-            WITH ranked AS (SELECT *, row_number() OVER (ORDER BY line) - 1 AS rank FROM accepted),
-            filled AS (
-                SELECT {tasks.count()} + rank AS n, digest, address, timezone, {wall} AS wall,
-                    {self._data(prepared)} AS input
-                FROM ranked JOIN cells USING (line)
-            )
-            SELECT n, {step}, '{step}-' || left(digest, {keys.DIGITS}), address, timezone, wall, input,
-                {size_sql("input", "address")}
-            FROM filled
-            """
-        )
-
-    def tasks(self) -> TaskTable:
-        """An empty table of tasks beside the list."""
-        return TaskTable(self._database)
-
-    def write_recipients(self, target: Path, times: Sequence[Column | None] = ()) -> list[dict[str, str]]:
+    def write_recipients(self, target: Path, also: Mapping[str, str] = {}) -> list[dict[str, str]]:
         """The accepted with all their columns as Parquet, an empty cell as null; the Glue columns of it.
 
-        ``times``: each step's time column; a resume plans by it again.
+        ``also``: more columns of Carillon's own, with what is in them as SQL; a resume plans by these again.
         """
         own = [
             (f"{OWN}line", "bigint", "line"),
@@ -356,12 +382,10 @@ class RecipientList:
             (HASH, "string", "digest"),
             (f"{OWN}timezone", "string", "timezone"),
         ]
-        for step, column in enumerate(times, 1):
-            if column is not None:
-                own.append((f"{TIME}{step}", "string", self._wall(column)))
+        own += [(name, "string", expression) for name, expression in also.items()]
         described = [(c.name, "string", f"c{c.index}") for c in self.columns] + own
         selected = ", ".join(f'{expression} AS "{name}"' for name, _, expression in described)
-        self._database.execute(
+        self.database.execute(
             f"COPY (SELECT {selected} FROM accepted JOIN cells USING (line) ORDER BY line) "
             f"TO {text(str(target))} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
         )
@@ -377,7 +401,7 @@ class RecipientList:
             f"AS {_defused(label)}"
             for cell, label in [*((f"c{c.index}", c.label) for c in self.columns), ("surplus", "surplus cells")]
         )
-        self._database.execute(
+        self.database.execute(
             f"COPY (SELECT line, records.reason, records.detail, {defused} FROM records JOIN cells USING (line) "
             f"WHERE records.reason <> {text(NOT_REJECTED)} ORDER BY line) "
             f"TO {text(str(target))} (FORMAT csv, HEADER true, NULL '')"
@@ -389,3 +413,16 @@ def _defused(label: str) -> str:
     if label[:1] in "=+-@＝＋－＠":
         label = "'" + label
     return name(label)
+
+
+def _known_locale(written: str) -> str:
+    if written == FALLBACK_LOCALE:  # the default, which needs no look into CLDR
+        return written
+    found = find_locale(written)
+    if found is None:
+        raise refusal(
+            "unknown_locale",
+            f"list.fallback_locale is {written!r}, which is no locale",
+            "Write a language, and a region if it matters: de, de-AT, pt_BR",
+        )
+    return found

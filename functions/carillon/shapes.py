@@ -432,12 +432,20 @@ class PrepareListResult(Shape):
     valid: int
     rejected: dict[str, int]
     """By reason of the samples' vocabulary (``duplicate``, ``invalid_address``, ``suppressed``, …)."""
+    outside_segment: int = 0
+    """Whom the segment leaves out: not rejected, only not meant."""
     warnings: dict[str, int] = {}
     """Accepted all the same, by the samples' vocabulary (``timezone_fallback``, ``too_few_fields_padded``, …)."""
+    template_warnings: list[str] = []
+    """What a person should look at, in sentences."""
     past: int
-    """Targets that were already past and took the next day."""
+    """Targets that were already past; what became of them is the campaign's ``if_late``."""
+    next_day: int = 0
+    """Tasks that had to be put off to another day because no slot was ``within``."""
+    late: int = 0
+    """Tasks with a slot later than ``within`` allows, as ``if_late`` has it."""
     unplanned: dict[str, int] = {}
-    """Tasks that got no slot, by reason: ``not_after``."""
+    """Tasks that got no slot, by reason (`carillon.planning.REASONS`)."""
     count: int
     """Tasks in the manifest of this generation."""
     batches: int
@@ -452,6 +460,92 @@ class PrepareListResult(Shape):
     """``s3://…/`` of the Parquet."""
     address_column: str
     list_version: str
+
+
+class Histogram(Shape):
+    """E-mails by hour: for each day that has some, 24 counts."""
+
+    utc: dict[str, list[int]]
+    local: dict[str, list[int]]
+    """In each recipient's own day."""
+
+
+class Cost(Shape):
+    """What one service will cost, from its list price."""
+
+    service: str
+    what: str
+    """What is counted, and how much of it."""
+    usd: float
+    price: str
+    """The price as the table has it, with date and source."""
+
+
+class Fit(Shape):
+    """One of the account's quotas beside what the plan needs of it."""
+
+    quota: str
+    limit: float | None
+    """None: unlimited."""
+    needed: float
+    fits: bool
+    fix: str | None = None
+    """Where it does not fit: what to change, or what to request."""
+
+
+class Fingerprint(Shape):
+    """SHA-256 of what a plan was made of."""
+
+    list: str
+    templates: dict[str, str]
+    spec: str
+
+
+class Plan(Shape):
+    """The whole campaign before anything is sent: the result of a dry run, ``plan.json`` and the campaign's ``plan``.
+
+    Counts are of recipients up to ``outside_segment``, and of e-mails (recipients × steps) from ``past`` on.
+    """
+
+    hash: str
+    """Of the fingerprint: a launch that is bound to it is refused once anything has changed."""
+    fingerprint: Fingerprint
+    now: str
+    """The instant that it was planned for."""
+    reading: dict[str, Any]
+    """How the list is written and which column holds what (`carillon.lists.RecipientList.decisions`)."""
+    rows: int
+    valid: int
+    rejected: dict[str, int]
+    duplicates: int
+    """Of the rejected."""
+    suppressed: int
+    """Of the rejected."""
+    outside_segment: int
+    past: int
+    next_day: int
+    late: int
+    skipped: dict[str, int]
+    """E-mails without a slot, by reason."""
+    planned: int
+    forecast: int
+    """Of the planned: wait for a step before, so that their slots are forecasts."""
+    first_slot: str | None
+    last_slot: str | None
+    eta: str | None
+    """When the last e-mail will have gone: its slot, and a minute for Scheduler's precision."""
+    histogram: Histogram
+    cost: list[Cost]
+    cost_usd: float
+    price_plan: str
+    quotas: list[Fit]
+    list_warnings: dict[str, int]
+    warnings: list[str]
+    """What a person should look at, in sentences."""
+    refusals: list[str]
+    """Why a launch would be refused as things are, each with the fix; none: it can be launched."""
+    rejects_key: str
+    """S3 key of ``rejects.csv``."""
 
 
 class EnrolBatch(Shape):
@@ -487,7 +581,7 @@ class EnrolBatchResult(Shape):
     enrolled: int
     """Tasks of the batch that have a row now."""
     settled: int
-    """Of these, how many are terminal or Running already, and so get no schedule."""
+    """Of these, how many get no schedule: they are terminal, Running, or wait for the step before."""
 
 
 class ConfirmFanOut(Shape):

@@ -10,10 +10,12 @@ from carillon.adapters import aws, clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.identities import Identities
+from carillon.adapters.ledger import LedgerTable
 from carillon.adapters.objects import Objects
 from carillon.adapters.settings import PaceTable
 from carillon.adapters.suppressed import AccountSuppressions, SuppressionLookup
 from carillon.environment import Environment, load
+from carillon.forecast import Quotas
 from carillon.preparation import Preparation
 from carillon.shapes import Prepare
 
@@ -31,12 +33,16 @@ class Settings(Environment):
     stack_timezone: str = "UTC"
     create_schedule_rate: int = 250
     """The account's quota of CreateSchedule a second: 250 is the least that any Region has (AWS_CONTRACTS 1)."""
+    schedule_quota: int = 10_000_000
+    """How many schedules the account may have in the Region."""
+    invocation_rate: int = 1_000
+    """How many schedules a second Scheduler lets go off: less outside the large Regions."""
     aws_lambda_function_memory_size: int = 2048
     """MB; Lambda sets it. DuckDB gets half, Python and numpy need the rest."""
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """`Prepare` in, `PrepareListResult` out."""
+    """`Prepare` in; `PrepareListResult` out, or `Plan` for a dry run."""
     request, settings = Prepare.model_validate(event), load(Settings)
     preparation = Preparation(
         campaigns=CampaignStore(settings.campaigns_table),
@@ -44,13 +50,14 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         suppressions=SuppressionLookup(settings.suppressions_table, account=AccountSuppressions()),
         identities=Identities(),
         pace=PaceTable(aws.dynamodb(), settings.settings_table, zones.get(settings.stack_timezone), clock.now),
+        ledger=LedgerTable(settings.settings_table),
         rows=CampaignRows(settings.tasks_table),
         now=clock.epoch,
         nonce=lambda: uuid4().hex[:8],
         sending_domain=settings.sending_domain.lower(),
         queue_url=settings.send_queue_url,
         cap_zone=settings.stack_timezone,
-        creations_per_second=settings.create_schedule_rate,
+        quotas=Quotas(settings.schedule_quota, settings.create_schedule_rate, settings.invocation_rate),
         memory_limit=f"{settings.aws_lambda_function_memory_size // 2}MB",
     )
-    return preparation.prepare(request).model_dump()
+    return (preparation.plan(request) if request.plan else preparation.prepare(request)).model_dump()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carillon.adapters import aws
+from carillon.readiness import Account
 
 if TYPE_CHECKING:
     from mypy_boto3_sesv2 import SESV2Client
 
 
 class Identities:
-    """`carillon.preparation.Identities` on SES."""
+    """`carillon.readiness.Identities` on SES."""
 
     def __init__(self, client: SESV2Client | None = None) -> None:
         self._client = client or aws.ses()
@@ -23,6 +24,14 @@ class Identities:
         except self._client.exceptions.NotFoundException:
             return None
 
-    def max_24_hour_send(self) -> int:
-        """How many e-mails the account may send in 24 hours; -1: any number."""
-        return int(self._client.get_account()["SendQuota"]["Max24HourSend"])
+    def account(self) -> Account:
+        """What SES says of the account. One without a price plan pays à la carte."""
+        answer = self._client.get_account()
+        quota = answer["SendQuota"]
+        return Account(
+            production=answer.get("ProductionAccessEnabled", False),
+            enabled=answer.get("SendingEnabled", False),
+            max_24_hour_send=int(quota["Max24HourSend"]),
+            max_send_rate=quota["MaxSendRate"],
+            price_plan=answer.get("PricingAttributes", {}).get("CurrentPlan", "NONE"),
+        )

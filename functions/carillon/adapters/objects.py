@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import batched
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from carillon.adapters import aws
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_UPLOADS_AT_ONCE = 16
+_CALLS_AT_ONCE = 16
+_AHEAD = 4 * _CALLS_AT_ONCE
+"""Objects in memory at a time: a batch has some 200 KB."""
 _TRANSFER = TransferConfig(multipart_threshold=64 * 2**20, multipart_chunksize=64 * 2**20)
 _ABSENT = ("404", "NoSuchKey", "NotFound")
 
@@ -66,8 +69,14 @@ class Objects:
             str(source), self.bucket, key, ExtraArgs={"ContentType": content_type}, Config=_TRANSFER
         )
 
-    def upload_all(self, files: Iterable[tuple[Path, str]], content_type: str) -> None:
-        """`upload` for each of ``files``, several at a time."""
-        with ThreadPoolExecutor(_UPLOADS_AT_ONCE) as pool:
-            for _ in pool.map(lambda file: self.put(file[1], file[0].read_bytes(), content_type), files):
-                pass
+    def put_all(self, contents: Iterable[tuple[str, bytes]], content_type: str) -> None:
+        """`put` each of ``contents`` (key, content), several at a time, and no more in memory than that."""
+        with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+            for some in batched(contents, _AHEAD, strict=False):
+                list(pool.map(lambda one: self.put(one[0], one[1], content_type), some))
+
+    def read_all(self, keys: Iterable[str]) -> Iterator[bytes | None]:
+        """`read` each of ``keys``, several at a time, in their order."""
+        with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+            for some in batched(keys, _AHEAD, strict=False):
+                yield from pool.map(self.read, some)

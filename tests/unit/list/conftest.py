@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -16,12 +16,15 @@ import pytest
 
 from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.ledger import LedgerTable
 from carillon.adapters.objects import Objects
 from carillon.adapters.settings import PaceTable
 from carillon.adapters.suppressed import SuppressionLookup
 from carillon.adapters.suppressions import SuppressionTable
+from carillon.forecast import Quotas
 from carillon.pace import Pace
 from carillon.preparation import Preparation
+from carillon.readiness import Account
 from carillon.shapes import BatchLine, Campaign, CampaignSpec, ManifestLine, Prepare, PrepareListResult, Task
 from carillon.transitions import CampaignState, TaskStatus
 from carillon.zones import get
@@ -73,11 +76,13 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class KnownIdentities:
-    """Identities that SES knows, and the account's quota."""
+    """Identities that SES knows, and the account."""
 
     def __init__(self) -> None:
         self.known: dict[str, bool] = {"example.com": True}
-        self.quota = -1
+        self.of = Account(
+            production=True, enabled=True, max_24_hour_send=-1, max_send_rate=1000.0, price_plan="ESSENTIALS"
+        )
         self.asked: list[str] = []
 
     def verified(self, identity: str) -> bool | None:
@@ -85,16 +90,19 @@ class KnownIdentities:
         self.asked.append(identity)
         return self.known.get(identity)
 
-    def max_24_hour_send(self) -> int:
-        """-1: any number."""
-        return self.quota
+    def account(self) -> Account:
+        """As it is now."""
+        return self.of
 
 
 class SettledRows:
-    """Task rows of which only the settled ones matter."""
+    """Task rows of which only status, ``waits`` and slot matter; rows that are not there are Pending and unseen."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskStatus] = {}
+        self.slots: dict[str, int] = {}
+        """Of those that wait no more."""
+        self.waiting: set[str] = set()
 
     def shard(self, campaign_id: str, number: int, *statuses: TaskStatus) -> Iterator[list[Task]]:
         """Like the Tasks table."""
@@ -102,19 +110,26 @@ class SettledRows:
             Task(
                 campaign_id=campaign_id,
                 task=task,
-                step=1,
+                step=int(task.partition("-")[0]),
                 address="x@example.com",
-                slot=0,
+                slot=self.slots.get(task, 0),
                 status=status,
                 generation=1,
                 revision=0,
                 batch="g1-aaaa/1",
+                waits=task in self.waiting,
                 client_token="t",
                 expires_at=0,
             )
             for task, status in self.tasks.items()
-            if keys.shard(task) == number and status in statuses
+            if keys.shard(task) == number and (status in statuses or not statuses)
         ]
+
+    def cancel(self, tasks: Sequence[Task]) -> int:
+        """Like the Tasks table."""
+        for task in tasks:
+            self.tasks[task.task] = TaskStatus.CANCELLED
+        return len(tasks)
 
 
 @dataclass
@@ -125,6 +140,7 @@ class World:
     identities: KnownIdentities = field(default_factory=KnownIdentities)
     sending_domain: str = "example.com"
     rows: SettledRows = field(default_factory=SettledRows)
+    quotas: Quotas = field(default_factory=Quotas)
     now: datetime = NOW
 
     def __post_init__(self) -> None:
@@ -132,6 +148,7 @@ class World:
         self.campaigns = CampaignStore("campaigns", client("dynamodb"))
         self.objects = Objects(BUCKET, client("s3"))
         self.suppressions = SuppressionTable("suppressions", client("dynamodb"))
+        self.ledger = LedgerTable("settings", client("dynamodb"))
         self.pace = PaceTable(client("dynamodb"), "settings", get("UTC"), lambda: self.now)
 
     def set_pace(self, pace: Pace) -> None:
@@ -179,13 +196,14 @@ class World:
             suppressions=SuppressionLookup("suppressions", client("dynamodb")),
             identities=self.identities,
             pace=self.pace,
+            ledger=self.ledger,
             rows=self.rows,
             now=lambda: self.now.timestamp(),
             nonce=lambda: next(self.nonces),
             sending_domain=self.sending_domain,
             queue_url=QUEUE,
             cap_zone="UTC",
-            creations_per_second=250,
+            quotas=self.quotas,
             memory_limit="500MB",
         )
 

@@ -15,6 +15,7 @@ from carillon.addresses import clean
 from carillon.enrolment import schedule_for
 from carillon.lists import RecipientList
 from carillon.shapes import BatchLine, EnrolBatchResult, ListSpec, Step
+from carillon.tasks import Draft, TaskTable, refuse_oversized
 from carillon.typesetting import prepare
 
 from .conftest import QUEUE
@@ -23,7 +24,7 @@ LARGEST = 200_000
 """EnrolBatch's own promise: a state takes 256 KiB of UTF-8 (AWS_CONTRACTS 2)."""
 
 
-def cut(rows: list[tuple[str, str]], work: Path) -> list[list[BatchLine]]:
+def written(rows: list[tuple[str, str]], work: Path) -> list[bytes]:
     """The batches of a campaign whose template uses the one column beside the address."""
     work.mkdir()
     source = work / "list.csv"
@@ -34,19 +35,23 @@ def cut(rows: list[tuple[str, str]], work: Path) -> list[list[BatchLine]]:
     step = Step.model_validate({"template": "t", "subject": "s", "rule": {"kind": "asap"}})
     prepared = prepare(step, "{{ note | default('') }}")
     overhead = batches.schedule_overhead("c" * 40, 12, QUEUE)
-    recipients.refuse_oversized(prepared, overhead)
-    tasks = recipients.tasks()
-    recipients.add_tasks(tasks, 1, prepared, None)
-    directory = work / "batches"
-    directory.mkdir()
-    found = tasks.cut(np.arange(tasks.count(), dtype=np.int64) + 1_800_000_000, directory, "g12-aaaaaaaa", overhead)
+    data = {name: recipients.cell(name) for name in prepared.placeholders}
+    draft = Draft(step=1, data=data, moment=None, order=None, waits=False)
+    refuse_oversized(recipients, draft, overhead)
+    tasks = TaskTable(recipients.database)
+    tasks.add(draft)
+    slots = np.arange(tasks.count(), dtype=np.int64) + 1_800_000_000
+    found = list(batches.cut(recipients.database, tasks.sizes(), slots, work, "g12-aaaaaaaa", overhead))
+    assert batches.count(tasks.sizes(), slots, overhead) == len(found)
     recipients.close()
+    return [batch.content for batch in found]
+
+
+def cut(rows: list[tuple[str, str]], work: Path) -> list[list[BatchLine]]:
+    """The same, read."""
     return [
-        [
-            BatchLine.model_validate_json(line)
-            for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        ]
-        for path in found.files
+        [BatchLine.model_validate_json(line) for line in content.decode().removesuffix("\n").split("\n")]
+        for content in written(rows, work)
     ]
 
 
@@ -105,14 +110,17 @@ def test_whoever_needs_more_than_a_schedule_holds_is_refused(tmp_path: Path) -> 
 def test_the_same_list_gives_the_same_bytes(tmp_path: Path) -> None:
     """A preparation that is repeated writes what it wrote: batches can be compared, and a retry changes nothing."""
     rows = [(f"p{n}@example.com", f"nöte {n % 7}") for n in range(900)]
-    for attempt in ("one", "two"):
-        cut(rows, tmp_path / attempt)
-    one, two = (
-        {path.name: path.read_bytes() for path in (tmp_path / attempt / "batches").iterdir()}
-        for attempt in ("one", "two")
-    )
+    one, two = (written(rows, tmp_path / attempt) for attempt in ("one", "two"))
     assert one == two
     assert len(one) > 1
+
+
+def test_tasks_are_written_in_parts_as_they_would_be_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tasks are sorted together, batches are the same."""
+    rows = [(f"p{n}@example.com", "x" * (n % 900)) for n in range(2_000)]
+    at_once = written(rows, tmp_path / "one")
+    monkeypatch.setattr(batches, "_AT_ONCE", 300)
+    assert written(rows, tmp_path / "two") == at_once
 
 
 def test_a_line_names_the_task_as_everybody_names_it(tmp_path: Path) -> None:

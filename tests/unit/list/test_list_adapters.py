@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from botocore.stub import Stubber
 from carillon import keys
 from carillon.adapters.identities import Identities
 from carillon.adapters.suppressed import SuppressionLookup
+from carillon.readiness import Account
 
 from .conftest import BUCKET, NOW, World, client
 
@@ -45,13 +47,26 @@ def test_a_bucket_without_versions_works_as_well(world: World, tmp_path: Path) -
     assert objects.read("b") == b"x"
 
 
-def test_many_files_are_all_uploaded(world: World, tmp_path: Path) -> None:
-    """Several at a time, none forgotten."""
-    files = [(tmp_path / str(n), f"batches/{n}") for n in range(50)]
-    for path, key in files:
-        path.write_text(key)
-    world.objects.upload_all(files, "application/jsonl")
-    assert [world.objects.read(key) for _, key in files] == [key.encode() for _, key in files]
+def test_many_objects_are_all_written_and_read_in_their_order(world: World) -> None:
+    """Several at a time, none forgotten, and none made before its turn comes."""
+    made = []
+
+    def contents() -> Iterator[tuple[str, bytes]]:
+        for n in range(150):
+            made.append(n)
+            yield f"batches/{n}", b"%d" % n
+
+    put, waiting = world.objects.put, []
+
+    def watched(*given: Any) -> str:
+        waiting.append(len(made))
+        return put(*given)
+
+    world.objects.put = watched  # type: ignore[method-assign]
+    world.objects.put_all(contents(), "application/jsonl")
+    assert waiting[0] < 150
+    keys_there = [*(f"batches/{n}" for n in range(150)), "nothing"]
+    assert list(world.objects.read_all(keys_there)) == [*(b"%d" % n for n in range(150)), None]
 
 
 def test_suppressions_of_the_topic_and_of_every_topic_are_found(world: World) -> None:
@@ -97,7 +112,11 @@ def test_an_identity_is_verified_waiting_or_unknown(aws: None) -> None:
         stub.add_response("get_email_identity", {"VerifiedForSendingStatus": True})
         stub.add_response("get_email_identity", {"VerifiedForSendingStatus": False})
         stub.add_client_error("get_email_identity", "NotFoundException")
-        stub.add_response("get_account", {"SendQuota": {"Max24HourSend": -1.0}})
+        quota = {"Max24HourSend": -1.0, "MaxSendRate": 14.0, "SentLast24Hours": 3.0}
+        stub.add_response("get_account", {"ProductionAccessEnabled": False, "SendingEnabled": True, "SendQuota": quota})
+        identities = Identities(ses)
         identities = Identities(ses)
         assert [identities.verified("shop.example") for _ in range(3)] == [True, False, None]
-        assert identities.max_24_hour_send() == -1
+        assert identities.account() == Account(
+            production=False, enabled=True, max_24_hour_send=-1, max_send_rate=14.0, price_plan="NONE"
+        )

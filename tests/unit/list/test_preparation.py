@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -163,9 +164,15 @@ def test_steps_share_one_capacity(world: World) -> None:
 
 def test_cap_warm_up_and_what_has_gone_today_bound_each_day(world: World) -> None:
     """The settings' ramp day by day, and SES's own quota where that is less."""
-    ready(world)
+    noon = {
+        "per_day": 50,
+        "weekdays": [*range(1, 8)],
+        "windows": [{"start": "12:00", "end": "13:00"}],
+        "timezone": "UTC",
+    }
+    ready(world, pace=noon)
     world.set_pace(Pace(rate_per_second=100, daily_cap=50, warm_up=(WarmUp(day=date(2026, 11, 30), cap=1),)))
-    world.identities.quota = 3
+    world.identities.of = replace(world.identities.of, max_24_hour_send=3)
     world.prepare()
     days = [datetime.fromtimestamp(line.slot, UTC).date() for line in world.lines(world.first())]
     assert [days.count(date(2026, 11, 30) + timedelta(days=n)) for n in range(3)] == [1, 3, 2]
@@ -364,15 +371,15 @@ def test_of_two_preparations_of_one_generation_the_first_counts(world: World) ->
     """A lost reply and its retry at once: neither writes where the other does, and both answer the same."""
     ready(world)
     slower = world.preparation()
-    upload_all, others = slower.objects.upload_all, []
+    put_all, others = slower.objects.put_all, []
 
     def overtaken(*given: Any) -> None:
         if not others:
             others.append(None)
             others.append(world.prepare())
-        upload_all(*given)
+        put_all(*given)
 
-    world.objects.upload_all = overtaken  # type: ignore[method-assign]
+    world.objects.put_all = overtaken  # type: ignore[method-assign]
     assert slower.prepare(Prepare(campaign_id="advent", generation=1)) == others[1]
     campaign = world.campaigns.get("advent")
     assert campaign.prepared == "g1-a2"

@@ -40,7 +40,15 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     stub.add_response(
         "get_email_identity", {"VerifiedForSendingStatus": True}, expected_params={"EmailIdentity": "example.com"}
     )
-    stub.add_response("get_account", {"SendQuota": {"Max24HourSend": 50_000.0}})
+    stub.add_response(
+        "get_account",
+        {
+            "ProductionAccessEnabled": True,
+            "SendingEnabled": True,
+            "SendQuota": {"Max24HourSend": 50_000.0, "MaxSendRate": 14.0, "SentLast24Hours": 0.0},
+            "PricingAttributes": {"CurrentPlan": "ESSENTIALS"},
+        },
+    )
     stub.add_response("list_suppressed_destinations", {"SuppressedDestinationSummaries": []})
     stub.activate()
     monkeypatch.setattr(clients, "ses", lambda: ses)
