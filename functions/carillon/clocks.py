@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from carillon.curve import Ints
 DAY = 86_400
 _ZONE = 2**40
 """Beyond every second of our calendar: zones lie end to end on one line, and one look-up serves them all."""
-_MARGIN = 400 * DAY
-"""Read beyond what was asked for, so that a plan's next days are there already."""
+_BLOCK = 256 * DAY
+"""Zones are read by blocks of days, and remembered."""
 
 
 class Clocks:
@@ -82,7 +83,8 @@ class Clocks:
             return
         if not count:
             start, end = first, last
-        start, end = min(start, first - 2 * DAY), max(end, last + _MARGIN)
+        # A year more than was asked for, so that a plan's next days are there already.
+        start, end = min(start, first - 2 * DAY), max(end, last + 366 * DAY)
         self._changes = [_offsets(name, start, end) for name in self.names]
         change, offset, until = [], [], []
         for number, changes in enumerate(self._changes):
@@ -103,7 +105,17 @@ def _key(changes: list[tuple[int, int]], first: int, last: int) -> tuple[tuple[i
 
 
 def _offsets(name: str, first: int, last: int) -> list[tuple[int, int]]:
-    """From when on (epoch) which UTC offset is in force, beginning at ``first``.
+    """From when on (epoch) which UTC offset is in force, beginning before ``first``."""
+    found: list[tuple[int, int]] = []
+    for block in range(first // _BLOCK, last // _BLOCK + 1):
+        begins, *changes = _block(name, block)
+        found += [begins, *changes] if not found or begins[1] != found[-1][1] else changes
+    return found
+
+
+@cache
+def _block(name: str, number: int) -> tuple[tuple[int, int], ...]:
+    """`_offsets` of the ``number``-th `_BLOCK` since the epoch.
 
     Looked at once a day: nowhere have clocks been changed twice within one. zoneinfo does not hand out its own table.
     """
@@ -114,8 +126,8 @@ def _offsets(name: str, first: int, last: int) -> list[tuple[int, int]]:
         assert offset is not None
         return offset.days * DAY + offset.seconds
 
-    found = [(first, offset_at(first))]
-    for day in range(first + DAY, last + DAY, DAY):
+    found = [(number * _BLOCK, offset_at(number * _BLOCK))]
+    for day in range(number * _BLOCK + DAY, (number + 1) * _BLOCK + 1, DAY):
         after = offset_at(day)
         if after == found[-1][1]:
             continue
@@ -127,4 +139,4 @@ def _offsets(name: str, first: int, last: int) -> list[tuple[int, int]]:
             else:
                 low = middle
         found.append((high, after))
-    return found
+    return tuple(found)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from carillon import curve, rules, zones
 from carillon.clocks import DAY, Clocks
-from carillon.curve import UNIT, Ints
+from carillon.curve import UNIT, Curve, Ints
 from carillon.errors import PlanRefused
 from carillon.ledger import NOTHING, Taken
 from carillon.rules import Targets
@@ -306,15 +307,55 @@ class _Gaps:
         return np.array(found, dtype=np.int64), taken
 
 
-@dataclass
-class _Period:
-    """A stretch of time in which the same zones are open, and the day's room."""
+class _Round:
+    """E-mails that are planned together, in order of target, and how far that has got."""
 
-    start: int
-    end: int
-    open: Ints
-    """Numbers of the groups of zones that are outside their quiet hours."""
-    day: date | None
+    def __init__(self, c: Curve, used: Ints, due: Ints, latest: Ints | None, group: Ints) -> None:
+        """``used``: see `_Gaps`. ``group``: see `_Queue`."""
+        self._curve = c
+        self._due = due
+        self._limit = None if latest is None else c.position(latest + 1)
+        self._gaps = _Gaps(used) if len(used) or latest is not None else None
+        self.queue = _Queue(group)
+        self.placed = np.full(len(due), -1, dtype=np.int64)
+        """Where on the curve each e-mail begins."""
+        self.misfit = np.zeros(len(due), dtype=np.bool_)
+        """Those for whom it was too late."""
+        self._taken = 0
+        """Capacity used so far: the next e-mail begins there at the earliest."""
+
+    def waits_before(self, moment: int) -> bool:
+        """Whether somebody due before ``moment`` has not been looked at."""
+        return int(np.searchsorted(self._due, moment, side="left")) > self.queue.taken
+
+    def fill(self, start: int, end: int, groups: Ints, room: int) -> int:
+        """Plan up to ``room`` e-mails of ``groups`` from ``start`` to before ``end`` (epoch); how many it were."""
+        position = self._curve.position
+        ready = int(np.searchsorted(self._due, end, side="left"))
+        begin, stop = position(np.array([start, end])).tolist()
+        used = 0
+        while room > used and (free := max(self._taken, begin)) < stop:
+            fitting = min(room - used, (stop - free - 1) // UNIT + 1)
+            some = self.queue.first(groups, fitting if self._limit is None else max(fitting, _AT_ONCE), ready)
+            if not len(some):
+                break
+            wanted = position(np.maximum(self._due[some], start))
+            limit = np.full(len(some), _FAR) if self._limit is None else self._limit[some]
+            if self._gaps is None:
+                rank = np.arange(len(some), dtype=np.int64) * UNIT
+                reached = rank + np.maximum(np.maximum.accumulate(wanted - rank), self._taken)
+                reached = reached[: np.searchsorted(reached, stop, side="left")]
+                self._taken = int(reached[-1]) + UNIT if len(reached) else self._taken
+            else:
+                reached, self._taken = self._gaps.fill(wanted, limit, self._taken, stop, room - used)
+            seen = some[: len(reached)]
+            self.placed[seen] = reached
+            self.misfit[seen] = reached < 0
+            self.queue.take(seen)
+            used += int((reached >= 0).sum())
+            if len(seen) < len(some):
+                break
+        return used
 
 
 class _Capacity:
@@ -331,7 +372,7 @@ class _Capacity:
         self._end = self._curve.end if request.end is None else min(self._curve.end, request.end + 1)
         self._used: Ints = np.empty(0, dtype=np.int64)
         """Where on the curve the e-mails planned so far begin, in order."""
-        self._room: dict[date, int] = {}
+        self._room: dict[date | None, int] = {}
         zone_count = len(request.clocks.names)
         self._group = np.zeros(zone_count, dtype=np.int64)
         if request.quiet_hours is not None:
@@ -342,89 +383,59 @@ class _Capacity:
 
         A slot is -1 where there was none, be it that it would be after ``latest`` or that the curve is over.
         """
-        placed, misfit = self._place(due, latest, self._group[zone])
-        done = placed >= 0
-        slots = np.full(len(due), -1, dtype=np.int64)
-        slots[done] = self._curve.moment(placed[done])
-        self._used = np.sort(np.concatenate((self._used, placed[done])))
-        return slots, misfit
-
-    def _place(self, due: Ints, latest: Ints | None, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """Like `place`, with places on the curve instead of slots."""
-        position = self._curve.position
-        placed = np.full(len(due), -1, dtype=np.int64)
-        misfit = np.zeros(len(due), dtype=np.bool_)
-        due = np.maximum(due, self._request.earliest)
-        limit = np.full(len(due), _FAR) if latest is None else position(latest + 1)
-        gaps = _Gaps(self._used) if len(self._used) or latest is not None else None
-        queue = _Queue(group)
-        taken = 0
-        for period in self._periods(int(due[0])):
-            if queue.left == 0:
+        group = self._group[zone]
+        groups = np.unique(group)
+        this = _Round(self._curve, self._used, np.maximum(due, self._request.earliest), latest, group)
+        for start, end, day in self._days(max(int(due[0]), self._request.earliest)):
+            if this.queue.taken == len(due):
                 break
-            ready = int(np.searchsorted(due, period.end, side="left"))
-            start, stop = position(np.array([period.start, period.end])).tolist()
-            while (room := self._room_on(period.day)) > 0 and max(taken, start) < stop:
-                fitting = min(room, (stop - max(taken, start) - 1) // UNIT + 1)
-                some = queue.first(period.open, fitting if latest is None else max(fitting, _AT_ONCE), ready)
-                if not len(some):
-                    break
-                wanted = position(np.maximum(due[some], period.start))
-                if gaps is None:
-                    rank = np.arange(len(some), dtype=np.int64) * UNIT
-                    reached = rank + np.maximum(np.maximum.accumulate(wanted - rank), taken)
-                    reached = reached[: np.searchsorted(reached, stop, side="left")]
-                    taken = int(reached[-1]) + UNIT if len(reached) else taken
-                else:
-                    reached, taken = gaps.fill(wanted, limit[some], taken, stop, room)
-                seen = some[: len(reached)]
-                placed[seen] = reached
-                misfit[seen] = reached < 0
-                queue.take(seen)
-                self._use(period.day, int((reached >= 0).sum()))
-                if len(seen) < len(some):
-                    break
+            room = self._room_on(day)
+            if room > 0 and this.waits_before(end) and np.diff(self._curve.position(np.array([start, end])))[0]:
+                for begin, until, awake in self._awake(start, end, groups):
+                    room -= this.fill(begin, until, awake, room)
+                self._room[day] = room
         if latest is not None:  # nothing is open any more until it would be too late
-            misfit |= (placed < 0) & (latest < self._end)
-        return placed, misfit
+            this.misfit |= (this.placed < 0) & (latest < self._end)
+        done = this.placed >= 0
+        slots = np.full(len(due), -1, dtype=np.int64)
+        slots[done] = self._curve.moment(this.placed[done])
+        self._used = np.sort(np.concatenate((self._used, this.placed[done])))
+        return slots, this.misfit
 
     def _room_on(self, day: date | None) -> int:
-        if day is None or self._limits.cap_on is None:
-            return _FAR
+        """How many more the cap lets go on ``day``; None: on any."""
         if day not in self._room:
+            if day is None or self._limits.cap_on is None:
+                return _FAR
             first, last = _day_bounds(self._limits.cap_zone, day)
             # What was planned before now has been sent and counted, or will not be.
             others = self._limits.taken.between(max(first, self._request.now), last)
             self._room[day] = self._limits.cap_on(day) - others
         return self._room[day]
 
-    def _use(self, day: date | None, count: int) -> None:
-        if day is not None and self._limits.cap_on is not None:
-            self._room[day] -= count
-
-    def _periods(self, first: int) -> Iterator[_Period]:
-        """From ``first`` on, day by day of the cap, cut where a zone's quiet hours begin or end."""
+    def _days(self, first: int) -> Iterator[tuple[int, int, date | None]]:
+        """From ``first`` (epoch) on, the days of the cap: from when to before when; all at once if none matters."""
         if self._limits.cap_on is None and self._request.quiet_hours is None:
-            yield _Period(first, self._end, np.zeros(1, dtype=np.int64), None)
+            yield first, self._end, None
             return
         zone = self._limits.cap_zone
         day = datetime.fromtimestamp(first, UTC).astimezone(zones.get(zone)).date()
         while first < self._end:
             close = min(_day_bounds(zone, day)[1], self._end)
             if first < close:
-                yield from self._awake(first, close, day)
+                yield first, close, day
                 first = close
             day += timedelta(days=1)
 
-    def _awake(self, start: int, end: int, day: date) -> Iterator[_Period]:
+    def _awake(self, start: int, end: int, groups: Ints) -> Iterator[tuple[int, int, Ints]]:
+        """A day cut where quiet hours begin or end for some of ``groups``: from when to before when, and for whom."""
         quiet = self._request.quiet_hours
-        groups = np.unique(self._group)
         if quiet is None:
-            yield _Period(start, end, groups, day)
+            yield start, end, groups
             return
         clocks = self._request.clocks
         offsets = np.unique([clocks.wall(groups, np.full(len(groups), at)) - at for at in (start, end)])
-        begin, over = (wall.hour * 3600 + wall.minute * 60 + wall.second for wall in (quiet.start, quiet.end))
+        begin, over = rules.seconds(quiet.start), rules.seconds(quiet.end)
         edges = [np.array([start, end]), clocks.changes(start, end)]
         for midnight in range(start // DAY - 1, end // DAY + 2):
             edges += [midnight * DAY + begin - offsets, midnight * DAY + over - offsets]
@@ -436,7 +447,7 @@ class _Capacity:
         changed = np.flatnonzero(np.append(True, (asleep[1:] != asleep[:-1]).any(axis=1)))
         for n, until in zip(changed, [*cuts[changed[1:]], end], strict=True):
             if not asleep[n].all():
-                yield _Period(int(cuts[n]), int(until), groups[~asleep[n]], day)
+                yield int(cuts[n]), int(until), groups[~asleep[n]]
 
 
 class _Queue:
@@ -452,7 +463,8 @@ class _Queue:
         # Groups end to end, and in each the tasks in order: one look-up finds a task's place in all groups at once.
         self._line: Ints = self._of[order] * np.int64(self._count) + order
         self._next = np.searchsorted(self._line, np.arange(len(self._numbers)) * self._count)
-        self.left = self._count
+        self.taken = 0
+        """How many have been removed."""
 
     def first(self, groups: Ints, count: int, before: int) -> Ints:
         """Up to ``count`` tasks of ``groups`` that are before task ``before``, in order."""
@@ -480,13 +492,14 @@ class _Queue:
     def take(self, tasks: Ints) -> None:
         """Remove ``tasks``: all, or the first, of those that `first` has just given."""
         self._next += np.bincount(self._of[tasks], minlength=len(self._numbers))
-        self.left -= len(tasks)
+        self.taken += len(tasks)
 
 
 def _written(within: Offset | None) -> str:
     return within.model_dump_json().strip('"') if within else ""
 
 
+@cache
 def _day_bounds(zone: str, day: date) -> tuple[int, int]:
     midnight = datetime.min.time()
     return zones.to_utc(zone, day, midnight), zones.to_utc(zone, day + timedelta(days=1), midnight)

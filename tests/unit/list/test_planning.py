@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from math import ceil, floor
+from random import Random
 
 import numpy as np
 import pytest
@@ -329,92 +330,81 @@ def test_holidays_are_closed() -> None:
         slots([MONDAY], MONDAY, limits(windowed(8, (9, 17)).model_copy(update={"holidays": "XX"})))
 
 
-RATES = st.one_of(st.integers(1, 50).map(float), st.fractions(Fraction(1, 1000), 20).map(lambda f: round(float(f), 6)))
-
-
-@st.composite
-def paces(draw: st.DrawFn) -> CampaignPace | None:
-    if draw(st.booleans()):
-        return None
-    edges = sorted(draw(st.sets(st.integers(0, 48 * 30), min_size=2, max_size=6)))
-    pairs = list(zip(edges[::2], edges[1::2], strict=False))
-    return CampaignPace(
-        per_day=draw(st.integers(1, 400)),
-        weekdays=tuple(sorted(draw(st.sets(st.integers(1, 7), min_size=1)))),
-        windows=tuple(
-            Window(start=time(a // 60, a % 60), end=time(b // 60 % 24, b % 60)) for a, b in pairs
-        ),
-        timezone=draw(st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns"])),
-    )  # fmt: skip
-
-
-STARTS = st.sampled_from(
-    [MONDAY, at("2026-03-28", "12:00"), at("2026-10-24", "21:17"), at("2026-04-04", "03:33"), at("2026-10-03", "01:01")]
-)
-
-
 ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns", "Asia/Kathmandu", "Pacific/Auckland"]
-WALLS = st.integers(0, 95).map(lambda quarter: time(quarter // 4, quarter % 4 * 15))
-QUIETS = st.one_of(
-    st.none(), st.tuples(WALLS, WALLS).filter(lambda w: w[0] != w[1]).map(lambda w: QuietHours(start=w[0], end=w[1]))
-)
+STARTS = [
+    MONDAY, at("2026-03-28", "12:00"), at("2026-10-24", "21:17"), at("2026-04-04", "03:33"), at("2026-10-03", "01:01")
+]  # fmt: skip
+"""A week like any other, and weeks in which some of `ZONES` change their clocks."""
+RATES = [0.001, 0.0017, 0.016667, 0.1, 0.517203, 1.0, 1.000001, 7.3, 50.0]
 
 
-@st.composite
-def requests(draw: st.DrawFn) -> Request:
-    """Any campaign that a spec can ask for, with up to a few hundred e-mails."""
-    start = draw(STARTS)
-    offsets = draw(st.lists(st.integers(-2 * DAY, 4 * DAY), min_size=1, max_size=60)) * draw(st.integers(1, 4))
-    caps = draw(
-        st.one_of(st.none(), st.lists(st.integers(0, 120), min_size=7, max_size=7).filter(lambda c: max(c) > 5))
+def some_pace(random: Random) -> CampaignPace:
+    edges = sorted(random.sample(range(48 * 30 + 1), 2 * random.randint(1, 3)))
+    return CampaignPace(
+        per_day=random.choice([1, 3, 20, 100]),
+        weekdays=tuple(sorted(random.sample(range(1, 8), random.randint(1, 7)))),
+        windows=tuple(
+            Window(start=time(a // 60, a % 60), end=time(b // 60 % 24, b % 60))
+            for a, b in zip(edges[::2], edges[1::2], strict=True)
+        ),
+        timezone=random.choice(ZONES[:4]),
     )
-    minutes = draw(st.dictionaries(st.integers(-90, 3 * 1440), st.integers(1, 400), max_size=40))
-    minutes |= dict.fromkeys(range(0, draw(st.sampled_from([0, 30, 1440])), 2), draw(st.integers(1, 70)))
-    count = len(offsets)
-    zones_of = draw(st.lists(st.sampled_from(ZONES), min_size=count, max_size=count))
-    followed = draw(st.integers(0, count // 2))
-    offset = Offset(days=draw(st.integers(0, 3)), seconds=draw(st.integers(1, DAY)))
-    follows = [
-        Follow(
-            np.arange(count - followed, count), np.arange(followed), AfterPrevious(kind="after_previous", offset=offset)
-        )
-    ]
+
+
+def some_campaign(random: Random) -> Request:
+    """Anything that a spec can ask for, with up to a hundred e-mails, and more often crowded than not."""
+
+    def sometimes[T](value: T) -> T | None:
+        return random.choice([value, None])
+
+    start, moments = random.choice(STARTS), [random.randint(-DAY, 3 * DAY) for _ in range(random.randint(1, 6))]
+    count = random.randint(1, 100)
+    caps = sometimes([random.choice([0, 5, 20, 120]) for _ in range(7)])
+    minutes = {random.randint(-90, 3 * 1440): random.randint(1, 400) for _ in range(random.choice([0, 0, 40]))}
+    minutes |= dict.fromkeys(range(0, random.choice([0, 0, 30, 1440]), 2), random.choice([1, 3, 5, 59]))
+    followed = random.choice([0, count // 3])
+    offset = Offset(days=random.randint(0, 3), seconds=random.choice([1, HOUR, DAY]))
+    follow = Follow(
+        ints(range(count - followed, count)), ints(range(followed)), AfterPrevious(kind="after_previous", offset=offset)
+    )
+    quiet = QuietHours(start=time(random.randint(12, 23), 15), end=time(random.randint(0, 11), random.choice([0, 30])))
     return request(
-        [start + n for n in offsets],
-        start + draw(st.integers(0, HOUR)),
+        [start + random.choice(moments) for _ in range(count)],
+        start + random.choice([0, 600]),
         limits(
-            draw(paces()),
-            draw(RATES),
+            sometimes(some_pace(random)),
+            random.choice(RATES),
             None if caps is None else (lambda day: caps[day.toordinal() % 7]),
-            draw(st.sampled_from(["UTC", "Asia/Kathmandu", "America/New_York"])),
+            random.choice(["UTC", "Asia/Kathmandu", "America/New_York"]),
             taken({(start // 60 + minute) * 60: n for minute, n in minutes.items()}),
         ),
-        zones_of,
+        random.choices(ZONES[: random.randint(1, 6)], k=count),
         now=start,
-        rank=draw(st.one_of(st.none(), st.permutations(range(count)).map(ints))),
-        follows=follows if followed else [],
-        quiet_hours=draw(QUIETS),
-        within=draw(st.one_of(st.none(), st.builds(Offset, days=st.integers(0, 2), seconds=st.integers(0, DAY)))),
-        if_late=draw(st.sampled_from(["next_day", "late", "skip"])),
-        end=draw(st.one_of(st.none(), st.integers(-HOUR, 5 * DAY).map(lambda n: start + n))),
+        rank=sometimes(ints(random.sample(range(count), count))),
+        follows=[follow] if followed else [],
+        quiet_hours=random.choice([None, quiet, QuietHours(start=quiet.end, end=quiet.start)]),
+        within=sometimes(Offset(days=random.choice([0, 0, 1]), seconds=random.choice([600, 6 * HOUR, 20 * HOUR]))),
+        if_late=random.choice(["next_day", "next_day", "late", "skip"]),
+        end=random.choice([None, None, None, start - HOUR, start + 2 * DAY, start + 5 * DAY]),
     )
 
 
-@given(wanted=requests())
-@settings(deadline=None, max_examples=400)
-def test_the_laws_of_a_plan_hold_on_any_curve(wanted: Request) -> None:
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None, max_examples=300)
+def test_the_laws_of_a_plan_hold_on_any_curve(seed: int) -> None:
     """Never early, over capacity, asleep or too late; order kept; everybody planned or told why; the same again."""
+    wanted = some_campaign(Random(seed))
     try:
         found = plan(wanted)
     except PlanRefused:
         return
-    again = plan(wanted)
-    assert found.slots.tolist() == again.slots.tolist()
-    assert found.reason.tolist() == again.reason.tolist()
     everybody_has_a_slot_or_a_reason(wanted, found)
     nobody_is_early_or_late(wanted, found)
     nothing_is_over_capacity(wanted, found)
     order_is_kept(wanted, found)
+    again = plan(wanted)
+    assert found.slots.tolist() == again.slots.tolist()
+    assert found.reason.tolist() == again.reason.tolist()
 
 
 def everybody_has_a_slot_or_a_reason(wanted: Request, found: Planned) -> None:
