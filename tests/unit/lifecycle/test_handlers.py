@@ -18,11 +18,13 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.executions import Executions
 from carillon.adapters.queue import SendQueue
 from carillon.adapters.schedules import Schedules
+from carillon.adapters.secrets import UnsubscribeKeys
 from carillon.environment import load
 from carillon.shapes import BatchLine, ManifestLine, Schedule
 from carillon.transitions import CampaignState, TaskStatus
+from carillon.unsubscribing import KeyRing, read
 
-from .conftest import CONTEXT, NOW, campaign, task
+from .conftest import CONTEXT, NOW, SPEC, campaign, task
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -35,6 +37,10 @@ ENVIRONMENT = {
     "SEND_QUEUE_URL": "https://sqs.eu-central-1.amazonaws.com/123456789012/send",
     "SCHEDULER_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
     "SCHEDULE_DEAD_LETTER_QUEUE_ARN": "arn:aws:sqs:eu-central-1:123456789012:dead",
+    "CONFIGURATION_SET": "carillon-shop",
+    "SENDING_DOMAIN": "example.com",
+    "API_URL": "https://api.example.com",
+    "UNSUBSCRIBE_KEYS_SECRET": "unsubscribe-keys",
 }
 
 
@@ -82,6 +88,29 @@ def test_a_batch_goes_from_its_manifest_line_to_rows_and_schedules(
     assert json.loads(json.dumps(result)) == result == handler(event, CONTEXT)
     assert (result["enrolled"], result["settled"], len(result["schedules"])) == (30, 0, 30)
     assert rows.counts("advent")[TaskStatus.PENDING] == 30
+
+
+def test_a_batch_of_the_direct_route_becomes_schedules_and_no_rows(
+    s3: S3Client, campaigns: CampaignStore, rows: CampaignRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each calls SES, with a link that unsubscribes its own recipient."""
+    ring = KeyRing({1: b"k" * 64})
+    monkeypatch.setattr(UnsubscribeKeys, "ring", lambda self: ring)
+    monkeypatch.setattr(UnsubscribeKeys, "__init__", lambda self, secret: None)
+    spec = SPEC.model_copy(update={"route": "direct"})
+    campaigns.create(campaign(state="enqueued", generation=1, enrolled=3, spec=spec))
+    event = {"campaign_id": "advent", "generation": 1, **write_batch(s3, 3)}
+    app = import_module("enrol_batch.app")
+    app._links.cache_clear()
+    result = app.handler(event, CONTEXT)
+    assert json.loads(json.dumps(result)) == result == app.handler(event, CONTEXT)
+    assert (result["enrolled"], result["settled"], len(result["schedules"])) == (3, 0, 3)
+    assert not any(rows.counts("advent").values())
+    asked = [json.loads(schedule["input"]) for schedule in result["schedules"]]
+    links = [json.loads(call["Content"]["Template"]["TemplateData"])["html_unsubscribe_url"] for call in asked]
+    known = UnsubscribeKeys("unsubscribe-keys")
+    said = [read(link.removeprefix("https://api.example.com/u/"), known) for link in links]
+    assert [found.address_hash for found in said] == [keys.address_hash(f"r{n}@example.com") for n in range(3)]
 
 
 def test_a_fan_out_is_confirmed_from_the_files_of_its_children(
