@@ -14,6 +14,7 @@ from carillon import keys
 from carillon.adapters.messages import records
 from carillon.reconciling import Reconcile
 from carillon.shapes import CampaignSpec, CancelTasks, ConfirmFanOut, EnrolBatch, Message, Prepare
+from carillon.transfers import Transfer
 from carillon.transitions import CampaignState
 from carillon.unsubscribing import PATH, KeyRing, read
 from tests.stack.account import CAMPAIGN, Account
@@ -132,6 +133,7 @@ TAKES: dict[str, Callable[[dict[str, Any]], None]] = {
     "reconcile_tasks": _reconcile,
     "campaign_api": _api,
     "unsubscribe": _unsubscribe,
+    "transfer_suppressions": lambda event: Transfer.model_validate(event),
     "launch_campaign": _launch,
     "cancel_campaign": _cancel,
 }

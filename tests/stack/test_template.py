@@ -17,6 +17,7 @@ from tools import definitions
 from tools.definitions import ROOT, resolved, template
 
 FUNCTIONS = definitions.resources("AWS::Serverless::Function")
+READERS = {"PrepareListFunction", "TransferSuppressionsFunction"}
 SET_BY_LAMBDA = {"aws_lambda_function_memory_size"}
 
 
@@ -37,13 +38,13 @@ def test_every_folder_with_a_handler_is_a_function_of_the_stack() -> None:
     assert handlers == {f"{folder}.app.handler" for folder in folders}
 
 
-def test_only_prepare_list_carries_the_heavy_packages() -> None:
-    """Whatever imports duckdb or numpy is behind PrepareList, which has the layer."""
-    assert {name for name, f in FUNCTIONS.items() if f["Properties"].get("Layers")} == {"PrepareListFunction"}
+def test_only_readers_of_lists_carry_the_heavy_packages() -> None:
+    """Whatever imports duckdb or numpy is behind PrepareList, and what reads files behind that or the transfers."""
+    assert {name for name, f in FUNCTIONS.items() if f["Properties"].get("Layers")} == READERS
 
 
 def test_functions_run_on_arm_unless_told_otherwise() -> None:
-    """Python 3.13, arm64; but PrepareList, which runs on what its layer is built for."""
+    """Python 3.13, arm64; but those with the layer, which run on what that is built for."""
     shared = template()["Globals"]["Function"]
     assert shared["Runtime"] == "python3.13"
     assert resolved(shared["Architectures"]) == ["arm64"]
@@ -51,15 +52,15 @@ def test_functions_run_on_arm_unless_told_otherwise() -> None:
     layer = template()["Resources"]["ListLayer"]
     built_for = [layer["Metadata"]["BuildArchitecture"]]
     own = {n: f["Properties"]["Architectures"] for n, f in FUNCTIONS.items() if "Architectures" in f["Properties"]}
-    assert own == {"PrepareListFunction": built_for}
+    assert own == dict.fromkeys(READERS, built_for)
     assert layer["Properties"]["CompatibleArchitectures"] == built_for
     assert resolved(built_for) == ["x86_64"]
 
 
-def test_only_prepare_list_imports_what_is_in_the_layer() -> None:
+def test_only_readers_of_lists_import_what_is_in_the_layer() -> None:
     """Every other function would fail at its first import on Lambda."""
     in_layer = [line.replace("-", "_") for line in (ROOT / "layers/list/requirements.in").read_text().split()]
-    others = [f["Properties"]["Handler"] for name, f in FUNCTIONS.items() if name != "PrepareListFunction"]
+    others = [f["Properties"]["Handler"] for name, f in FUNCTIONS.items() if name not in READERS]
     apps = [handler.removesuffix(".handler") for handler in others]
     program = f"""
 import importlib, sys

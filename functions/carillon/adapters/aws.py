@@ -11,6 +11,7 @@ from botocore.config import Config
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_firehose import FirehoseClient
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
     from mypy_boto3_secretsmanager import SecretsManagerClient
@@ -67,6 +68,12 @@ def secretsmanager() -> SecretsManagerClient:
 def firehose() -> FirehoseClient:
     """Firehose."""
     return boto3.client("firehose", config=_PATIENT)
+
+
+@cache
+def functions() -> LambdaClient:
+    """Lambda, for what runs in the background."""
+    return boto3.client("lambda", config=_PATIENT)
 
 
 @cache
