@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from html import escape, unescape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import minijinja
 
@@ -142,8 +143,14 @@ def filters(*, trial: bool = False) -> dict[str, Callable[..., Any]]:
         "replace": replace,
         "join": join,
         "split": split,
+        "urlencode": urlencode,
         links.FILTER: add_parameters,
     }
+
+
+def urlencode(value: object) -> str:
+    """``value`` as part of an address; MiniJinja's own makes nothing of a missing one, which breaks the link."""
+    return quote(_written("urlencode", value), safe="/")
 
 
 def replace(value: object, old: str, new: str) -> str:

@@ -1,8 +1,8 @@
 """Templates as the sender uses them: made ready by `carillon.typesetting`, rendered once per e-mail.
 
-MiniJinja: autoescape in HTML and not in subject and text, strict undefined, a fuel limit, no functions,
-no other templates and no Python in reach. An empty cell is *undefined*, so that
-``{{ first_name | default("there") }}`` does what it says.
+MiniJinja: autoescape in HTML and not in subject and text, a fuel limit, no functions, no other templates and no Python
+in reach. An empty cell is *undefined*: ``{{ first_name | default("there") }}`` and ``{% if first_name %}`` do what they
+say, and everything else that uses it is an error.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ LARGEST_RENDERING = 64 * 2**20
 
 class TemplateError(CarillonError):
     """One e-mail cannot be rendered from its data. The message names the place, never the data."""
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is for want of a value that has no default."""
+        return str(self).startswith(_MISSING)
 
 
 class Prepared(Shape):
@@ -174,7 +179,7 @@ def lacks(renderer: Renderer, data: Mapping[str, Any], given: Mapping[str, str] 
     try:
         renderer.render(data, given)
     except TemplateError as error:
-        return str(error).startswith(_MISSING)
+        return error.missing
     return False
 
 
@@ -193,9 +198,9 @@ def ses_data(values: Mapping[str, Any]) -> dict[str, str]:
 def environment(prepared: Prepared, *, trial: bool = False) -> minijinja.Environment:
     """``trial`` is for made-up data only: an error names what is undefined, with its value beside it, and filters take
     any value for one that they can read."""
-    environment = minijinja.Environment(
+    environment: minijinja.Environment = minijinja.Environment(  # type: ignore[call-overload]  # as strict, but for if
         templates={"subject": prepared.subject, "html": prepared.html, "text": prepared.text},
-        undefined_behavior="strict",
+        undefined_behavior="semi_strict",
         fuel=FUEL,
         debug=trial,
         pycompat=False,

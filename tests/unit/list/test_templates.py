@@ -64,6 +64,23 @@ def test_an_empty_cell_takes_the_default_and_without_one_is_an_error() -> None:
         renderer.render({"first": "Eva", "city": ""})
 
 
+def test_a_condition_may_ask_for_an_empty_cell() -> None:
+    """``if`` asks whether something is there; comparing nothing with something is a mistake all the same."""
+    renderer = Renderer(prepare(step(), "<p>{% if gift %}{{ gift }}{% else %}none{% endif %} {{ gift or 'no' }}</p>"))
+    assert renderer.render({"gift": ""}).text == "none no"
+    renderer = Renderer(prepare(step(), "<p>{% if gift == 'x' %}y{% endif %}</p>"))
+    with pytest.raises(TemplateError, match="without default is missing"):
+        renderer.render({"gift": ""})
+
+
+def test_no_filter_makes_nothing_of_a_missing_value() -> None:
+    """Else a link would lead nowhere, and nobody would know."""
+    for expression in ("upper", "urlencode", "replace('a', 'b')", "join", "split(',') | first", "number", "title"):
+        prepared = prepare(step(), f"<p>{{{{ v | {expression} }}}}</p>")
+        with pytest.raises(TemplateError, match="without default is missing"):
+            Renderer(prepared).render({"v": ""})
+
+
 def test_an_error_never_repeats_the_data() -> None:
     """Messages end up in logs and rows: they name the place and not the person."""
     renderer = Renderer(prepare(step(), "<p>{{ age | int }}</p>"))
