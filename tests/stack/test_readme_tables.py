@@ -1,11 +1,14 @@
-"""The README's state tables are those of the machines."""
+"""The README's tables are those of the machines and of the API."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.stack.handlers import handler_module
 from tools.definitions import state_machines, states
 from tools.state_tables import README, main, table, updated
 
@@ -37,3 +40,11 @@ def test_a_missing_table_is_an_error() -> None:
     """Markers that went missing are not silently left out."""
     with pytest.raises(ValueError, match="states:"):
         updated("# Carillon")
+
+
+def test_the_readme_lists_every_route_of_the_api() -> None:
+    """And none that is not there."""
+    schema = json.loads(handler_module("campaign_api").openapi().body)
+    routes = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
+    listed = README.read_text().partition("<!-- api -->")[2].partition("<!-- /api -->")[0]
+    assert set(re.findall(r"^\| `([A-Z]+ \S+)` \|", listed, re.MULTILINE)) == routes
