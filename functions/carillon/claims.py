@@ -6,7 +6,7 @@ reply was lost can be told from somebody else's, and also from our own for an ea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -59,6 +59,13 @@ class Rows(Protocol):
             RowConflict: the row is not as expected. Also when a repeated write meets its own first one.
         """
 
+    def apply_together(self, changes: Sequence[Change]) -> None:
+        """Do all of ``changes``, or none of them.
+
+        Raises:
+            RowConflict: some row is not as expected; ``found`` is the first such.
+        """
+
 
 def claim(rows: Rows, message: Message, token: str, now: datetime) -> bool:
     """Whether the task is ours now: Pending → Running of this generation and revision.
@@ -79,6 +86,16 @@ def claim(rows: Rows, message: Message, token: str, now: datetime) -> bool:
             and found.claim.token == token
         )
     return True
+
+
+def is_done(change: Change, found: Task | None) -> bool:
+    """Whether the row that was ``found`` says that ``change``, an outcome, was written, and its reply lost."""
+    return (
+        found is not None
+        and found.status is change.after
+        and found.claim is not None
+        and found.claim.token == change.expected.get("claim.token")
+    )
 
 
 def release(message: Message, token: str) -> Change:

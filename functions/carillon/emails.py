@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from email.utils import formataddr, parseaddr
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 import idna
 
 from carillon.shapes import CampaignSpec, Message
-from carillon.templates import Rendered
+from carillon.templates import Rendered, TemplateError
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,50 @@ class Email:
     tags: tuple[tuple[str, str], ...]
 
 
-def compose(spec: CampaignSpec, message: Message, rendered: Rendered, sending_domain: str) -> Email:
-    """The e-mail of ``message``. ``sending_domain`` names the list to mailbox providers (RFC 2919)."""
-    return Email(
+def compose(
+    spec: CampaignSpec, message: Message, rendered: Rendered, sending_domain: str, unsubscribe_url: str
+) -> Email:
+    """The e-mail of ``message``. ``sending_domain`` names the list to mailbox providers (RFC 2919); they unsubscribe a
+    recipient with one click by a POST to ``unsubscribe_url`` (RFC 8058).
+
+    Raises:
+        TemplateError: something would break out of its header.
+    """
+    email = Email(
         sender=ascii_address(spec.from_),
         to=message.to,
         reply_to=spec.reply_to and ascii_address(spec.reply_to),
         subject=rendered.subject,
         html=rendered.html,
         text=rendered.text,
-        headers=(("List-Id", f"<{spec.topic}.{sending_domain}>"),),
+        headers=(
+            ("List-Id", f"<{spec.topic}.{sending_domain}>"),
+            ("List-Unsubscribe", f"<{unsubscribe_url}>"),
+            ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click"),
+        ),
         tags=(("campaign", message.campaign), ("task", message.task), ("step", str(message.step))),
     )
+    _refuse_breakouts(email)
+    return email
+
+
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+_IN_HEADER = re.compile("[ -~]{1,995}")
+"""SES's own rule for a header's value (AWS_CONTRACTS 3)."""
+_IN_TAG = re.compile("[A-Za-z0-9_-]{1,256}")
+
+
+def _refuse_breakouts(email: Email) -> None:
+    """The last line of defence: specs, lists and templates have been checked before."""
+    lines = {"from": email.sender, "to": email.to, "reply_to": email.reply_to or "-"} | dict(email.headers)
+    for name, value in lines.items():
+        if not _IN_HEADER.fullmatch(value):
+            raise TemplateError(f"{name} would be no line of printable ASCII")
+    if _CONTROL.search(email.subject):
+        raise TemplateError("the subject has a control character: take it out of the value that it uses")
+    for name, value in email.tags:
+        if not _IN_TAG.fullmatch(value):
+            raise TemplateError(f"the tag {name} would have other characters than letters, digits, _ and -")
 
 
 def ascii_address(written: str) -> str:
@@ -96,7 +129,7 @@ class Rejected(MailError):
 
 
 class SendingStopped(MailError):
-    """SES takes nothing from this account until a person has acted."""
+    """SES takes nothing of this campaign until a person has acted: on the account, the identity or the set."""
 
 
 class MaybeSent(MailError):

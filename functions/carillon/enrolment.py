@@ -34,7 +34,7 @@ class Rows(Protocol):
 def enrol_batch(
     request: EnrolBatch, campaign: Campaign, lines: Sequence[BatchLine], rows: Rows, queue_url: str, now: int
 ) -> EnrolBatchResult:
-    """A row for each of ``lines``, and a schedule for each row that is Pending at this generation.
+    """A row for each of ``lines``, and a schedule for each row that is Pending at this generation and does not wait.
 
     Any number of times is the same as once. ``campaign`` was read just now, for a child of the Map may outlive
     the launch that started it; ``now`` is in epoch seconds. For a campaign that is cancelled, those who have no row
@@ -62,7 +62,7 @@ def enrol_batch(
             client_token=row.client_token,
         )
         for line, row in zip(lines, there, strict=True)
-        if row.status is TaskStatus.PENDING and not request.cancelled
+        if row.status is TaskStatus.PENDING and not row.waits and not request.cancelled
     ]
     return EnrolBatchResult(schedules=schedules, enrolled=len(there), settled=len(there) - len(schedules))
 
@@ -80,6 +80,7 @@ def row_for(campaign: Campaign, request: EnrolBatch, line: BatchLine) -> Task:
         generation=request.generation,
         revision=line.revision,
         batch=request.batch,
+        waits=line.waits,
         client_token=keys.client_token(campaign.campaign_id, request.generation, line.task, line.revision),
         expires_at=campaign.expires_at,
     )

@@ -12,26 +12,26 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum, auto
 from functools import partial
 from math import ceil
 from os.path import basename
 from typing import Any, Protocol
 from zlib import crc32
-from zoneinfo import ZoneInfo
 
-from pydantic import ValidationError
-
-from carillon import claims, keys
-from carillon.addresses import canonical
-from carillon.claims import Change, RowConflict, Rows, SuppressionKey, TaskKey
+from carillon import claims, enriching, sequences
+from carillon.claims import Change, RowConflict, Rows
 from carillon.emails import Email, Mail, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent, compose
-from carillon.errors import CampaignNotFound, CampaignStateConflict
+from carillon.enriching import Enrichers, EnrichmentFailed, EnrichmentUnreachable
+from carillon.enrolment import CREATION_LEAD, schedule_for
+from carillon.envelopes import Envelope, Record, open_record
+from carillon.errors import CampaignNotFound, CampaignStateConflict, PlanRefused
 from carillon.pace import SECOND_US, PaceSettings, Refusal, Refused
-from carillon.shapes import Campaign, CampaignPace, Message, Problem, Task
+from carillon.shapes import BatchLine, Campaign, Enrichment, Problem, Schedule
 from carillon.slots import Cadence, Clock, Slots
+from carillon.standing import Standing, Verdict, judge, past_deadline, standing
+from carillon.suppressions import EVERY_TOPIC
 from carillon.templates import Rendered, TemplateError
-from carillon.transitions import CampaignState, TaskError, TaskStatus
+from carillon.transitions import TaskError, TaskStatus
 
 _log = logging.getLogger(__name__)
 
@@ -39,30 +39,20 @@ SES_SECONDS = 7
 """At most 2 s to connect and 5 s for SES's answer: `carillon.adapters.mail` holds to it."""
 OUTCOME_SECONDS = 2
 """To write the outcome, and the batch's end, after SES's last answer."""
+SCHEDULE_SECONDS = 3
+"""To make one schedule: `carillon.adapters.schedules` holds to it."""
 LOOK_IS_FRESH = timedelta(milliseconds=500)
 """A campaign that was read longer ago is read again before a claim and before SES: somebody may have stopped it."""
-OUTSIDE_WINDOW = timedelta(minutes=15)
-"""How far outside its window a task may still go; later it waits to be planned again."""
 UNTIL_LAUNCHED = 10
 """Seconds that a message stays away while its campaign is still being launched."""
 NOT_NOW = 2
 """Seconds that a message stays away, at the least, when SES takes no more or cannot be reached."""
 LONGEST_DELAY = 900
 """Seconds. Coming back every quarter of an hour, a message lives for days before the next bound ends it."""
+ASKED_NOT_TO = "the address asked not to be mailed, or bounced for good"
+LEFT_SEQUENCE = "the recipient has left this campaign's sequence"
 MOST_RECEIVES = 500
 """After these the message is given up and the reconciler plans the task anew: nothing circles for ever."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One message as the queue hands it out."""
-
-    message_id: str
-    receipt: str
-    body: str
-    receives: int
-    first_received: datetime
-    """Aware."""
 
 
 class Campaigns(Protocol):
@@ -94,8 +84,8 @@ class Queue(Protocol):
 class Renders(Protocol):
     """A step's templates, compiled (`carillon.templates.Renderer`)."""
 
-    def render(self, data: Mapping[str, Any]) -> Rendered:
-        """The e-mail for ``data``, or `carillon.templates.TemplateError`."""
+    def render(self, data: Mapping[str, Any], given: Mapping[str, Any] = ...) -> Rendered:
+        """The e-mail for ``data`` and what Carillon gives itself, or `carillon.templates.TemplateError`."""
         ...
 
 
@@ -107,80 +97,28 @@ class Templates(Protocol):
         ...
 
 
-class Standing(Enum):
-    """What a campaign's record says about its messages."""
+class Links(Protocol):
+    """The port to signed links (`carillon.unsubscribing.Links`)."""
 
-    SEND = auto()
-    BACK_TO_QUEUE = auto()
-    ACKNOWLEDGE = auto()
-
-
-def standing(campaign: Campaign) -> Standing:
-    """Whether ``campaign`` sends, is about to, or does not."""
-    if campaign.state is CampaignState.ENQUEUED:
-        return Standing.BACK_TO_QUEUE
-    if campaign.state is not CampaignState.DISPATCHING or campaign.paused:
-        return Standing.ACKNOWLEDGE
-    return Standing.SEND
+    def unsubscribe(self, campaign_id: str, task: str, topic: str, address_hash: str) -> str:
+        """Where this recipient leaves the topic: an https URL, ASCII."""
+        ...
 
 
-class Verdict(Enum):
-    """What a row says about its message."""
+class Imprint(Protocol):
+    """The port to what every e-mail says of its sender (`carillon.adapters.imprint.SenderImprint`)."""
 
-    SEND = auto()
-    DROP = auto()
-
-
-def judge(campaign: Campaign, message: Message, row: Task, suppressed: bool, now: datetime) -> Verdict | Problem:
-    """Send it, drop it (the row stays as it is), or fail the task with the problem."""
-    current = row.generation == message.generation and row.revision == message.revision
-    if row.status is not TaskStatus.PENDING or not current:
-        return Verdict.DROP
-    if suppressed:
-        return Problem(code=TaskError.SUPPRESSED, message="the address asked not to be mailed, or bounced for good")
-    if overdue := past_deadline(campaign, now):
-        return overdue
-    if campaign.spec.pace and outside_window(campaign.spec.pace, message.slot, now):
-        return Verdict.DROP
-    return Verdict.SEND
+    def postal_address(self) -> str:
+        """As it was at most some seconds ago; LookupError if there is none."""
+        ...
 
 
-def past_deadline(campaign: Campaign, now: datetime) -> Problem | None:
-    """Why it is too late for any e-mail of ``campaign``, if it is."""
-    deadline = campaign.spec.not_after
-    if deadline is None or now <= deadline:
-        return None
-    return Problem(code=TaskError.DEADLINE_PASSED, message=f"not sent before the campaign's not_after, {deadline}")
+class Schedules(Protocol):
+    """The port to Scheduler (`carillon.adapters.schedules.Schedules`)."""
 
-
-def outside_window(pace: CampaignPace, slot: int, now: datetime) -> bool:
-    """Whether ``now`` is more than `OUTSIDE_WINDOW` away from the window that ``slot`` (epoch seconds) lies in.
-
-    A slot that lies in none was set by a person, and is kept.
-    """
-    zone = ZoneInfo(pace.timezone)
-    day = datetime.fromtimestamp(slot, zone).date()
-    if day.isoweekday() not in pace.weekdays:
-        return False
-    for window in pace.windows:
-        end_day = day + timedelta(days=window.end <= window.start)  # 00:00 is the day's end
-        start = datetime.combine(day, window.start, zone).timestamp()
-        end = datetime.combine(end_day, window.end, zone).timestamp()
-        if start <= slot < end:
-            slack = OUTSIDE_WINDOW.total_seconds()
-            return not start - slack <= now.timestamp() < end + slack
-    return False
-
-
-@dataclass(frozen=True)
-class _Envelope:
-    record: Record
-    message: Message
-    address_hash: str
-
-    def suppressions(self, topic: str) -> set[SuppressionKey]:
-        """What would keep this address from being mailed about ``topic``."""
-        return {(self.address_hash, topic), (self.address_hash, "*")}
+    def create(self, schedule: Schedule) -> bool:
+        """Create it, within `SCHEDULE_SECONDS`; False when one of that name is there."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -193,8 +131,14 @@ class Sender:
     templates: Templates
     mail: Mail
     queue: Queue
+    links: Links
+    imprint: Imprint
+    enrichers: Enrichers
+    schedules: Schedules
     clock: Clock
     sending_domain: str
+    send_queue_url: str
+    stack_timezone: str
     token: Callable[[], str]
     """A claim token that nobody has had before."""
     cadence: Cadence
@@ -213,6 +157,9 @@ class Sender:
         return batch.close()
 
 
+_COUNTED = {TaskStatus.FINISHED: "finished", TaskStatus.FAILED: "failed", TaskStatus.CANCELLED: "cancelled"}
+
+
 class _Batch:
     """One invocation."""
 
@@ -222,37 +169,39 @@ class _Batch:
         self._looks: dict[str, tuple[datetime, Campaign | None]] = {}
         self._kept: dict[Record, int] = {}
         self._counts: dict[str, dict[str, int]] = {}
-        last_send = deadline - timedelta(seconds=SES_SECONDS + OUTCOME_SECONDS)
-        self._slots = Slots(sender.pace, sender.clock, sender.cadence, last_send)
+        self._next_steps: list[Schedule] = []
+        self._deadline = deadline
+        self._last_send = deadline - timedelta(seconds=SES_SECONDS + OUTCOME_SECONDS)
+        self._slots = Slots(sender.pace, sender.clock, sender.cadence, self._last_send)
 
     def work(self, records: Sequence[Record]) -> None:
         """From messages to outcomes, in the order of DESIGN section 5."""
         unusable: list[tuple[Record, str]] = []
-        sending: list[_Envelope] = []
+        sending: list[Envelope] = []
         for record in records:
-            envelope = _open(record)
+            envelope = open_record(record)
             if isinstance(envelope, str):
                 unusable.append((record, envelope))
-            elif (campaign := self._campaign(envelope)) is None:
+            elif (campaign := self._look(envelope)) is None:
                 unusable.append((record, "UnknownCampaign: no record of that id"))
             elif self._sends(envelope, campaign):
+                envelope.campaign = campaign
                 sending.append(envelope)
-        rows, suppressed = self._read(sending)
-        ready: deque[_Envelope] = deque()
+        self._read(sending)
+        ready: list[Envelope] = []
         for envelope in sending:
-            row = rows.get(_task_key(envelope))
-            if row is None:
+            if envelope.row is None:
                 unusable.append((envelope.record, "UnknownTask: no row of that key"))
-            elif self._settled(envelope, row, not suppressed.isdisjoint(self._suppressions(envelope))):
-                continue
-            else:
+            elif not self._settled(envelope):
                 ready.append(envelope)
         for record, reason in unusable:
             self._bury(record, reason)
-        self._send_all(ready)
+        self._send_all(deque(self._enriched(ready)))
 
     def close(self) -> list[str]:
-        """Give back, count, delay; none of these may undo what was sent."""
+        """Schedule next steps, give back, count, delay; none of these may undo what was sent."""
+        for schedule in self._next_steps:
+            self._quietly("schedule a next step: the reconciler will", partial(self._schedule, schedule))
         self._quietly("give back pace", self._slots.give_back)
         for campaign_id, deltas in self._counts.items():
             self._quietly("count", partial(self._sender.campaigns.count, campaign_id, **deltas))
@@ -260,9 +209,15 @@ class _Batch:
             self._quietly("delay messages", partial(self._sender.queue.delay, self._kept))
         return [record.message_id for record in self._kept]
 
+    def _schedule(self, schedule: Schedule) -> None:
+        if self._now() + timedelta(seconds=SCHEDULE_SECONDS) > self._deadline:
+            raise TimeoutError
+        self._sender.schedules.create(schedule)
+
     # before the claim
 
-    def _campaign(self, envelope: _Envelope, *, fresh_at: datetime | None = None) -> Campaign | None:
+    def _look(self, envelope: Envelope, *, fresh_at: datetime | None = None) -> Campaign | None:
+        """The campaign, or None if there is none: as it is at ``fresh_at``, or was when this batch first asked."""
         campaign_id = envelope.message.campaign
         looked = self._looks.get(campaign_id)
         if looked is None or (fresh_at and fresh_at - looked[0] > LOOK_IS_FRESH):
@@ -275,7 +230,7 @@ class _Batch:
             self._sender.cadence.look_took(self._now() - at)
         return looked[1]
 
-    def _sends(self, envelope: _Envelope, campaign: Campaign | None) -> bool:
+    def _sends(self, envelope: Envelope, campaign: Campaign | None) -> bool:
         match standing(campaign) if campaign else Standing.ACKNOWLEDGE:
             case Standing.BACK_TO_QUEUE:
                 self._keep(envelope.record, UNTIL_LAUNCHED)
@@ -283,36 +238,95 @@ class _Batch:
                 return True
         return False
 
-    def _read(self, sending: Sequence[_Envelope]) -> tuple[Mapping[TaskKey, Task], set[SuppressionKey]]:
+    def _read(self, sending: Sequence[Envelope]) -> None:
+        """One read of all that the rows and suppressions say: at most three keys of each for every message."""
         if not sending:
-            return {}, set()
-        suppressions = {key for envelope in sending for key in self._suppressions(envelope)}
-        return self._sender.rows.read({_task_key(envelope) for envelope in sending}, suppressions)
+            return
+        tasks = {envelope.task_key for envelope in sending}
+        unwanted: dict[Envelope, dict[tuple[str, str], str]] = {}
+        followers: dict[Envelope, tuple[str, str]] = {}
+        for envelope in sending:
+            campaign, address_hash = envelope.campaign, envelope.address_hash
+            keys = {(address_hash, topic): ASKED_NOT_TO for topic in (campaign.spec.topic, EVERY_TOPIC)}
+            if sequences.is_sequence(campaign.spec):
+                keys[address_hash, sequences.exit_topic(campaign.campaign_id)] = LEFT_SEQUENCE
+                for step in sequences.following(campaign.spec, envelope.message.step):
+                    followers[envelope] = campaign.campaign_id, sequences.task_of(envelope.message.task, step)
+                    break
+            unwanted[envelope] = keys
+        asked = {key for keys in unwanted.values() for key in keys}
+        rows, suppressed = self._sender.rows.read(tasks | set(followers.values()), asked)
+        for envelope in sending:
+            envelope.row = rows.get(envelope.task_key)
+            envelope.next_row = rows.get(followers[envelope]) if envelope in followers else None
+            envelope.suppression = next((why for key, why in unwanted[envelope].items() if key in suppressed), None)
 
-    def _suppressions(self, envelope: _Envelope) -> set[SuppressionKey]:
-        campaign = self._campaign(envelope)
-        assert campaign is not None
-        return envelope.suppressions(campaign.spec.topic)
-
-    def _settled(self, envelope: _Envelope, row: Task, suppressed: bool) -> bool:
+    def _settled(self, envelope: Envelope) -> bool:
         """Whether the message is done with before any pace is taken."""
-        campaign = self._campaign(envelope)
-        assert campaign is not None
-        verdict = judge(campaign, envelope.message, row, suppressed, self._now())
+        assert envelope.row is not None
+        verdict = judge(envelope.campaign, envelope.message, envelope.row, envelope.suppression, self._now())
         if isinstance(verdict, Problem):
             self._fail_unclaimed(envelope, verdict)
         return verdict is not Verdict.SEND
 
-    def _fail_unclaimed(self, envelope: _Envelope, problem: Problem) -> None:
+    def _fail_unclaimed(self, envelope: Envelope, problem: Problem) -> None:
         try:
-            self._settle(claims.fail_unclaimed(envelope.message, problem), "failed")
+            self._conclude(envelope, claims.fail_unclaimed(envelope.message, problem))
         except Exception as error:
             self._trouble("fail the task", envelope, error)
             self._keep(envelope.record, NOT_NOW)
 
+    # enrichment
+
+    def _enriched(self, ready: Sequence[Envelope]) -> list[Envelope]:
+        """``ready`` with what the campaigns' functions say; whom that fails or puts off is left out."""
+        together: dict[tuple[str, int], list[Envelope]] = {}
+        for envelope in ready:
+            if envelope.campaign.spec.enrichment:
+                together.setdefault((envelope.message.campaign, envelope.message.step), []).append(envelope)
+        out: set[Envelope] = set()
+        for some in together.values():
+            if self._now() + timedelta(seconds=enriching.SECONDS) > self._last_send:
+                for envelope in some:
+                    self._keep(envelope.record, NOT_NOW)
+                out.update(some)
+                continue
+            answer = self._ask(some)
+            out.update(envelope for envelope in some if not self._enrich(envelope, answer))
+        return [envelope for envelope in ready if envelope not in out]
+
+    def _ask(self, some: Sequence[Envelope]) -> Any:
+        """What the function of their campaign and step answers, or why it does not."""
+        campaign, message = some[0].campaign, some[0].message
+        columns = {envelope.message.task: envelope.message.data for envelope in some}
+        asking = enriching.question(campaign.campaign_id, message.step, columns)
+        try:
+            return self._sender.enrichers.ask(_enrichment(campaign).function, asking)
+        except Exception as error:
+            self._trouble("ask the campaign's function for values", some[0], error)
+            known = isinstance(error, EnrichmentFailed | EnrichmentUnreachable)
+            return error if known else EnrichmentUnreachable(f"the function cannot be asked: {type(error).__name__}")
+
+    def _enrich(self, envelope: Envelope, answer: Any) -> bool:
+        """Whether the message goes on, with what ``answer`` says about it or without."""
+        enrichment = _enrichment(envelope.campaign)
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            envelope.enriched = enriching.values(enrichment, answer, envelope.message.task)
+        except (EnrichmentFailed, EnrichmentUnreachable) as error:
+            waited = self._now() - envelope.record.first_received
+            if isinstance(error, EnrichmentUnreachable) and waited < enriching.PATIENCE:
+                self._keep(envelope.record, NOT_NOW)
+                return False
+            if enrichment.if_failing == "fail":
+                self._fail_unclaimed(envelope, Problem(code=TaskError.ENRICHMENT_FAILED, message=str(error)))
+                return False
+        return True
+
     # the claim, and what follows
 
-    def _send_all(self, ready: deque[_Envelope]) -> None:
+    def _send_all(self, ready: deque[Envelope]) -> None:
         while ready:
             try:
                 refused = self._slots.approach(len(ready))
@@ -331,14 +345,14 @@ class _Batch:
                     self._put_off(envelope, refused)
                 return
 
-    def _send(self, envelope: _Envelope, left: int) -> Refused | None:
+    def _send(self, envelope: Envelope, left: int) -> Refused | None:
         """One e-mail, from the second look to its outcome; what is returned holds for all that are left.
 
         Raises:
             Exception: before SES was asked, and the claim has been given back.
         """
         message, sender = envelope.message, self._sender
-        campaign = self._campaign(envelope, fresh_at=self._now())
+        campaign = self._look(envelope, fresh_at=self._now())
         if campaign is None or not self._sends(envelope, campaign):
             return None
         if overdue := past_deadline(campaign, self._now()):
@@ -346,18 +360,21 @@ class _Batch:
             return None
         assert campaign.prepared is not None, "a campaign that dispatches has been prepared"
         renderer = sender.templates.renderer(message.campaign, campaign.prepared, message.step)
+        topic = campaign.spec.topic
+        unsubscribe_url = sender.links.unsubscribe(message.campaign, message.task, topic, envelope.address_hash)
+        given = {"unsubscribe_url": unsubscribe_url, "postal_address": sender.imprint.postal_address()}
         token = sender.token()
         try:
             began = self._now()
             if not claims.claim(sender.rows, message, token, began):
                 return None
             try:
-                rendered = renderer.render(message.data)
+                rendered = renderer.render(message.data, {**envelope.enriched, **given})
+                email = compose(campaign.spec, message, rendered, sender.sending_domain, unsubscribe_url)
             except TemplateError as error:
                 problem = Problem(code=TaskError.TEMPLATE_ERROR, message=str(error))
-                self._settle(claims.fail(message, token, problem), "failed")
+                self._conclude(envelope, claims.fail(message, token, problem))
                 return None
-            email = compose(campaign.spec, message, rendered, sender.sending_domain)
             sender.cadence.ready_took(self._now() - began)
             on_time = False
             while not on_time:
@@ -365,7 +382,7 @@ class _Batch:
                     self._settle(claims.release(message, token))
                     self._put_off(envelope, refused)
                     return refused
-                campaign = self._campaign(envelope, fresh_at=max(self._slots.opening, self._now()))
+                campaign = self._look(envelope, fresh_at=max(self._slots.opening, self._now()))
                 if campaign is None or not self._sends(envelope, campaign):
                     self._settle(claims.release(message, token))
                     return None
@@ -378,7 +395,7 @@ class _Batch:
         sender.cadence.posting_took(self._now() - began)
         return refused
 
-    def _post(self, envelope: _Envelope, campaign: Campaign, token: str, email: Email) -> Refused | None:
+    def _post(self, envelope: Envelope, campaign: Campaign, token: str, email: Email) -> Refused | None:
         """Ask SES, once, and write what it said. From here on the message is never tried again unless SES said no."""
         message = envelope.message
         self._slots.sent()
@@ -408,7 +425,7 @@ class _Batch:
         else:
             change = claims.finish(message, token, email.subject, message_id, self._now())
         try:
-            self._settle(change, {TaskStatus.FINISHED: "finished", TaskStatus.FAILED: "failed"}.get(change.after))
+            self._conclude(envelope, change)
         except Exception as error:
             self._trouble(f"write the outcome: {change.after}", envelope, error)
         return refused
@@ -421,18 +438,78 @@ class _Batch:
             return
         _log.error("campaign paused itself: SES sends no more", extra={"campaign": campaign.campaign_id})
 
-    def _settle(self, change: Change, counter: str | None = None) -> None:
+    def _conclude(self, envelope: Envelope, change: Change) -> None:
+        """Write an outcome, and in the same transaction what it means for the steps that wait for it.
+
+        The outcome alone where that does not go through: the reconciler makes good what the others miss.
+        """
+        also, schedule = self._consequences(envelope, change)
+        together = bool(also)
+        if together:
+            try:
+                self._sender.rows.apply_together([change, *also])
+                for done in (change, *also):
+                    self._count(done)
+            except Exception as error:
+                self._trouble("write the outcome together with the next steps'", envelope, error)
+                together = False
+        if not together:
+            # Found written, it was by the transaction, and its reply was lost.
+            together = self._settle(change)
+        if together and schedule:
+            self._next_steps.append(schedule)
+
+    def _consequences(self, envelope: Envelope, change: Change) -> tuple[list[Change], Schedule | None]:
+        """What is written with an outcome: the next step's release, and its schedule; or the end of the sequence."""
+        message, row = envelope.message, envelope.next_row
+        spec = envelope.campaign.spec
+        if change.after is TaskStatus.FAILED:
+            return sequences.end(spec, message), None
+        if change.after is not TaskStatus.FINISHED or row is None or not sequences.may_go_on(row, message.generation):
+            return [], None
+        earliest = int(self._now().timestamp()) + CREATION_LEAD
+        zone = self._sender.stack_timezone
+        try:
+            slot = sequences.slot_after(spec, row.step, row.timezone, change.sets["sent_at"], zone, earliest)
+        except PlanRefused as error:
+            self._trouble("find a slot for the next step", envelope, error)
+            return [], None
+        line = BatchLine(
+            task=row.task,
+            step=row.step,
+            address=row.address,
+            timezone=row.timezone,
+            slot=slot,
+            revision=row.revision,
+            input=message.data,
+        )
+        schedule = schedule_for(
+            row.campaign_id,
+            row.generation,
+            line,
+            self._sender.send_queue_url,
+            not_before=earliest,
+            client_token=row.client_token,
+        )
+        return [sequences.release(row, slot)], schedule
+
+    def _settle(self, change: Change) -> bool:
+        """Do ``change`` if the row is as expected; whether it was an outcome and is found written already."""
         try:
             self._sender.rows.apply(change)
-        except RowConflict:
-            return
-        if counter:
+        except RowConflict as conflict:
+            return claims.is_done(change, conflict.found)
+        self._count(change)
+        return False
+
+    def _count(self, change: Change) -> None:
+        if counter := _COUNTED.get(change.after):
             counts = self._counts.setdefault(change.campaign_id, {})
             counts[counter] = counts.get(counter, 0) + 1
 
     # what stays in the queue
 
-    def _put_off(self, envelope: _Envelope, refused: Refused) -> None:
+    def _put_off(self, envelope: Envelope, refused: Refused) -> None:
         """Only a wait for others is the queue's; paused or over the cap, the task waits to be planned again."""
         if refused.why is Refusal.BUSY:
             self._keep(envelope.record, refused.wait_us / SECOND_US)
@@ -455,13 +532,13 @@ class _Batch:
         else:
             _log.error("buried a message", extra={"message_id": record.message_id, "reason": reason})
 
-    def _quietly(self, what: str, act: Callable[[], None]) -> None:
+    def _quietly(self, what: str, act: Callable[[], object]) -> None:
         try:
             act()
         except Exception as error:
             _log.error(f"cannot {what}", extra=_kind(error))
 
-    def _trouble(self, what: str, envelope: _Envelope, error: Exception) -> None:
+    def _trouble(self, what: str, envelope: Envelope, error: Exception) -> None:
         message = envelope.message
         _log.warning(f"cannot {what}", extra={"campaign": message.campaign, "task": message.task, **_kind(error)})
 
@@ -478,25 +555,7 @@ def _kind(error: Exception) -> dict[str, str]:
     return {"error": str(name), "at": at}
 
 
-def _open(record: Record) -> _Envelope | str:
-    """The message in ``record``, or the reason why there is none; no value of it is in the reason."""
-    try:
-        message = Message.model_validate_json(record.body)
-    except ValidationError as error:
-        wrong = "; ".join(f"{_field(e['loc'])}: {e['type']}" for e in error.errors(include_input=False)[:5])
-        return f"MalformedMessage: {wrong}"
-    # The row of this task was made for an address that was found good: whatever has its hash needs no second check.
-    person = canonical(message.to)
-    if message.task != keys.task_id(message.step, person):
-        return "MalformedMessage: task is not that of step and to"
-    return _Envelope(record, message, keys.address_hash(person))
-
-
-def _field(loc: tuple[int | str, ...]) -> str:
-    """Which field of `Message`; what somebody else called a field may be an address."""
-    name = str(loc[0]) if loc else "body"
-    return name if name in Message.model_fields else "unknown field"
-
-
-def _task_key(envelope: _Envelope) -> TaskKey:
-    return envelope.message.campaign, envelope.message.task
+def _enrichment(campaign: Campaign) -> Enrichment:
+    enrichment = campaign.spec.enrichment
+    assert enrichment is not None
+    return enrichment

@@ -33,13 +33,17 @@ class TaskStatus(StrEnum):
 
 
 class TaskError(StrEnum):
-    """Why a task is `TaskStatus.FAILED`, where Carillon itself says so; SES's own error names stand beside these."""
+    """Why a task is `TaskStatus.FAILED` (`PREVIOUS_NOT_SENT`: `TaskStatus.CANCELLED`), where Carillon itself says so;
+    SES's own error names stand beside these."""
 
     SUPPRESSED = "Suppressed"
     DEADLINE_PASSED = "DeadlinePassed"
     SCHEDULE_REFUSED = "ScheduleRefused"
     TEMPLATE_ERROR = "TemplateError"
+    ENRICHMENT_FAILED = "EnrichmentFailed"
     OUTCOME_UNKNOWN = "OutcomeUnknown"
+    PREVIOUS_NOT_SENT = "PreviousNotSent"
+    """The step before was not sent, so this one, which comes after it, is not either."""
 
 
 CAMPAIGN_TRANSITIONS: dict[CampaignState, frozenset[CampaignState]] = {
@@ -79,6 +83,7 @@ TASK_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
 
 PENDING_MAY_FAIL_WITH = frozenset(
     {TaskError.SUPPRESSED, TaskError.DEADLINE_PASSED, TaskError.SCHEDULE_REFUSED, TaskError.TEMPLATE_ERROR}
+    | {TaskError.ENRICHMENT_FAILED}
 )
 """Nothing was sent in any of these, so no claim is needed to say so."""
 

@@ -7,14 +7,17 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from carillon.adapters import clock
+from carillon import zones
+from carillon.adapters import aws, clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.fan_out import FanOutFiles
 from carillon.adapters.queue import SendQueue
 from carillon.adapters.schedules import Schedules
+from carillon.adapters.settings import PaceTable
 from carillon.environment import Environment, load
 from carillon.reconciling import Reconcile, Reconciler
+from carillon.shapes import ZoneName
 
 logger = Logger()
 
@@ -24,10 +27,12 @@ class Settings(Environment):
 
     campaigns_table: str
     tasks_table: str
+    settings_table: str
     bucket: str
     send_queue_url: str
     scheduler_role_arn: str
     schedule_dead_letter_queue_arn: str
+    stack_timezone: ZoneName = "UTC"
 
 
 @logger.inject_lambda_context
@@ -40,6 +45,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         FanOutFiles(settings.bucket),
         Schedules(settings.scheduler_role_arn, settings.schedule_dead_letter_queue_arn),
         SendQueue(settings.send_queue_url),
+        PaceTable(aws.dynamodb(), settings.settings_table, zones.get(settings.stack_timezone), clock.now),
+        settings.stack_timezone,
     )
     done = [found.model_dump() for found in reconciler.run(Reconcile.model_validate(event), clock.now())]
     logger.info("reconciled", campaigns=done)

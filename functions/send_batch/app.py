@@ -14,15 +14,20 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from carillon.adapters import aws, clock
 from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.enrichment import LambdaEnrichers
+from carillon.adapters.imprint import SenderImprint
 from carillon.adapters.mail import SesMail
 from carillon.adapters.messages import Messages, partial_response, records
 from carillon.adapters.prepared import PreparedTemplates
+from carillon.adapters.schedules import Schedules, brief_client
+from carillon.adapters.secrets import UnsubscribeKeys
 from carillon.adapters.settings import PaceTable
 from carillon.adapters.tasks import TaskRows
 from carillon.environment import Environment, load
 from carillon.sending import Sender
 from carillon.shapes import ZoneName
 from carillon.slots import Cadence
+from carillon.unsubscribing import Links
 
 logger = Logger()
 copy_config_to_registered_loggers(source_logger=logger, include={"carillon"})
@@ -40,6 +45,10 @@ class Settings(Environment):
     send_dead_letter_queue_url: str
     configuration_set: str
     sending_domain: str
+    api_url: str
+    unsubscribe_keys_secret: str
+    scheduler_role_arn: str
+    schedule_dead_letter_queue_arn: str
     stack_timezone: ZoneName = "UTC"
     send_time_limit: int
 
@@ -63,8 +72,14 @@ def _sender() -> Sender:
         templates=PreparedTemplates(settings.bucket),
         mail=SesMail(settings.configuration_set),
         queue=Messages(settings.send_queue_url, settings.send_dead_letter_queue_url),
+        links=Links(settings.api_url, UnsubscribeKeys(settings.unsubscribe_keys_secret)),
+        imprint=SenderImprint(settings.settings_table),
+        enrichers=LambdaEnrichers(),
+        schedules=Schedules(settings.scheduler_role_arn, settings.schedule_dead_letter_queue_arn, brief_client()),
         clock=clock,
         sending_domain=settings.sending_domain,
+        send_queue_url=settings.send_queue_url,
+        stack_timezone=settings.stack_timezone,
         token=lambda: uuid4().hex,
         cadence=Cadence(),
     )

@@ -28,6 +28,7 @@ TASK_LINE = {
     ("Pending", "Failed", "DeadlinePassed"),
     ("Pending", "Failed", "ScheduleRefused"),
     ("Pending", "Failed", "TemplateError"),
+    ("Pending", "Failed", "EnrichmentFailed"),
     ("Pending", "Cancelled", None),
     ("Failed", "Finished", "OutcomeUnknown"),
 }
@@ -60,7 +61,9 @@ def test_no_other_task_transition_is_allowed():
         "DeadlinePassed",
         "ScheduleRefused",
         "TemplateError",
+        "EnrichmentFailed",
         "OutcomeUnknown",
+        "PreviousNotSent",
     }
     free = {
         ("Running", "Pending"),

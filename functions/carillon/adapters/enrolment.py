@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from carillon import keys
 from carillon.adapters import aws, clock
 from carillon.adapters.items import from_item, to_item, value
-from carillon.shapes import Task
+from carillon.shapes import Problem, Task
 from carillon.transitions import TaskStatus
 
 if TYPE_CHECKING:
@@ -69,16 +69,16 @@ class CampaignRows:
                 there[n] = Task.model_validate(from_item(outcome["Error"]["Item"]))
         return there
 
-    def cancel(self, tasks: Sequence[Task]) -> int:
-        """Cancel those of ``tasks`` that are Pending still; how many that was."""
-        outcomes = self._run([self._cancel(task) for task in tasks])
+    def cancel(self, tasks: Sequence[Task], error: Problem | None = None) -> int:
+        """Cancel those of ``tasks`` that are Pending still, with the ``error`` that says why; how many that was."""
+        outcomes = self._run([self._cancel(task, error) for task in tasks])
         return sum(1 for outcome in outcomes if not _code(outcome))
 
     def renew(self, task: Task, generation: int, slot: int, client_token: str) -> bool:
-        """Plan a Pending task anew; False when it is not as ``task`` says any more."""
+        """Plan a Pending task anew, and let it wait no more; False when it is not as ``task`` says any more."""
         statement = self._update(
             task,
-            {"generation": generation, "slot": slot, "client_token": client_token},
+            {"generation": generation, "slot": slot, "client_token": client_token, "waits": False},
             '"status" = ? AND "client_token" = ?',
             TaskStatus.PENDING,
             task.client_token,
@@ -159,14 +159,15 @@ class CampaignRows:
         return {"Statement": f'INSERT INTO "{self._table}" VALUE {{{attributes}}}', "Parameters": [*item.values()]}
 
     def _raise(self, task: Task) -> BatchStatementRequestTypeDef:
-        planned = task.model_dump(include={"slot", "generation", "revision", "batch", "client_token"})
+        planned = task.model_dump(include={"slot", "generation", "revision", "batch", "client_token", "waits"})
         statement = self._update(
             task, planned, '"status" = ? AND "generation" < ?', TaskStatus.PENDING, task.generation
         )
         return {**statement, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
-    def _cancel(self, task: Task) -> BatchStatementRequestTypeDef:
-        return self._update(task, {"status": TaskStatus.CANCELLED}, '"status" = ?', TaskStatus.PENDING)
+    def _cancel(self, task: Task, error: Problem | None) -> BatchStatementRequestTypeDef:
+        why = {"error": error.model_dump()} if error else {}
+        return self._update(task, {"status": TaskStatus.CANCELLED, **why}, '"status" = ?', TaskStatus.PENDING)
 
     def _update(
         self, task: Task, changes: dict[str, Any], condition: str, *operands: Any

@@ -7,6 +7,7 @@ tries again, and each exception of botocore is sorted by one question: can SES h
 from __future__ import annotations
 
 from collections.abc import Callable
+from email.utils import parseaddr
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -39,18 +40,42 @@ _UNSENT = (EndpointConnectionError, ConnectTimeoutError, NoCredentialsError, Cre
 """Raised before a byte of the request is written: no address, no TCP connection, or nothing to sign with. Not here:
 SSLError, ReadTimeoutError, ConnectionClosedError, ProxyConnectionError, which can also come later."""
 
-_TOO_MANY = frozenset({"TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling"})
-_STOPPED = frozenset({"AccountSuspendedException", "SendingPausedException"})
-_REJECTED = frozenset(
-    {
-        "MessageRejected",
-        "BadRequestException",
-        "NotFoundException",
-        "MailFromDomainNotVerifiedException",
-        "ValidationException",
-        "SerializationException",
-    }
-)
+_MEANINGS: dict[str, type[MailError]] = {
+    # SES v2, every error that botocore's model names for SendEmail
+    "TooManyRequestsException": NotNow,
+    "LimitExceededException": NotNow,
+    "AccountSuspendedException": SendingStopped,
+    "SendingPausedException": SendingStopped,
+    "MailFromDomainNotVerifiedException": SendingStopped,
+    # the one thing that a request of ours names and that may not exist is the configuration set
+    "NotFoundException": SendingStopped,
+    "MessageRejected": Rejected,
+    "BadRequestException": Rejected,
+    # what SES v1 calls the same, and may well shine through
+    "AccountSendingPausedException": SendingStopped,
+    "ConfigurationSetSendingPausedException": SendingStopped,
+    "ConfigurationSetDoesNotExist": SendingStopped,
+    "ConfigurationSetDoesNotExistException": SendingStopped,
+    # any service's
+    "ThrottlingException": NotNow,
+    "Throttling": NotNow,
+    "ValidationException": Rejected,
+    "SerializationException": Rejected,
+}
+"""By the error's name, for answers below 500. Two of them say in words alone what they mean: see `_meaning`."""
+
+_BY_STATUS: dict[int, type[MailError]] = {
+    # Nobody was asked: our own permission, credentials or clock. A person mends that, the task waits.
+    401: NotNow,
+    403: NotNow,
+    413: Rejected,
+    429: NotNow,
+}
+"""Names that we do not know."""
+
+_NOT_VERIFIED = "address is not verified"
+"""SES's text of a MessageRejected for an identity, with the identities behind it (its developer guide, "Amazon SES
+email sending errors")."""
 
 
 class SesMail:
@@ -81,31 +106,32 @@ class SesMail:
             # botocore's own check, before anything is sent; its text would quote the e-mail.
             raise Rejected("BadRequestException", "the e-mail does not fit SES's model") from None
         except ClientError as error:
-            raise _meaning(error) from error
+            raise _meaning(error, email) from error
         except Exception as error:
             raise MaybeSent(type(error).__name__) from error
         finally:
             self._used = self._epoch()
 
 
-def _meaning(error: ClientError) -> MailError:
+def _meaning(error: ClientError, email: Email) -> MailError:
     """What SES's answer says. Only the answers that SES is known to give before it takes an e-mail prove anything."""
     code = error.response["Error"]["Code"]
     text = error.response["Error"].get("Message", "")
     status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
     if status >= 500:
         return MaybeSent(code)
-    if code in _STOPPED:
-        return SendingStopped(code, text)
-    if code in _TOO_MANY or status == 429:
+    meaning = _MEANINGS.get(code) or _BY_STATUS.get(status, MaybeSent)
+    if meaning is NotNow and "daily message quota" in text.lower():
         # SES has one error for both quotas; only its text tells "Maximum sending rate exceeded" from this.
-        return QuotaUsedUp(code) if "daily message quota" in text.lower() else NotNow(code)
-    if code in _REJECTED or status == 413:
-        return Rejected(code, text)
-    if status in (401, 403):
-        # Nobody was asked: our own permission, credentials or clock. A person mends that, the task waits.
-        return NotNow(code)
-    return MaybeSent(code)
+        meaning = QuotaUsedUp
+    if meaning is Rejected and _NOT_VERIFIED in text.lower() and not _is_recipients(text.lower(), email):
+        meaning = SendingStopped
+    return meaning(code, text) if meaning in (Rejected, SendingStopped) else meaning(code)
+
+
+def _is_recipients(text: str, email: Email) -> bool:
+    """Whether ``text`` names the recipient alone: in the sandbox that one has to be verified too."""
+    return email.to.lower() in text and parseaddr(email.sender)[1].lower() not in text
 
 
 def _request(email: Email, configuration_set: str) -> SendEmailRequestTypeDef:

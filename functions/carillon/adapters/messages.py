@@ -9,7 +9,7 @@ from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 from carillon.adapters import aws
-from carillon.sending import Record
+from carillon.envelopes import Record
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

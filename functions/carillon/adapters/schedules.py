@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
 
 from carillon.adapters import aws
 from carillon.shapes import Schedule
@@ -12,6 +16,10 @@ if TYPE_CHECKING:
 
 TARGET = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
 """Universal, not the SQS template: only the API call takes ``DelaySeconds``."""
+
+
+BRIEF = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=1, read_timeout=2)
+"""For the sender, whose time is short: a schedule that it cannot make the reconciler makes."""
 
 
 class Schedules:
@@ -61,3 +69,9 @@ class Schedules:
             self._client.delete_schedule_group(Name=group)
         except (gone.ResourceNotFoundException, gone.ConflictException):
             return
+
+
+@cache
+def brief_client() -> EventBridgeSchedulerClient:
+    """Scheduler, asked once and for 3 s at most."""
+    return boto3.client("scheduler", config=BRIEF)

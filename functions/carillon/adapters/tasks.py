@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import ClientError
@@ -57,6 +57,27 @@ class TaskRows:
 
     def apply(self, change: Change) -> None:
         """See `carillon.claims.Rows.apply`."""
+        try:
+            self._client.update_item(**self._update(change))
+        except ClientError as error:
+            if error.response["Error"]["Code"] != _CONFLICT:
+                raise
+            raise RowConflict(_found(error.response)) from None
+
+    def apply_together(self, changes: Sequence[Change]) -> None:
+        """See `carillon.claims.Rows.apply_together`. boto3 gives its own repetitions one ClientRequestToken, so that a
+        lost reply is no conflict."""
+        try:
+            self._client.transact_write_items(TransactItems=[{"Update": self._update(change)} for change in changes])
+        except ClientError as error:
+            reasons: Any = error.response.get("CancellationReasons", ())
+            refused = next((r for r in reasons if r["Code"] == "ConditionalCheckFailed"), None)
+            if refused is None:
+                raise
+            raise RowConflict(_found(refused)) from None
+
+    def _update(self, change: Change) -> Any:
+        """The arguments of UpdateItem, which are those of an Update in a transaction too."""
         names = {"#status": "status"}
         values = {":before": value(change.before), ":after": value(change.after)}
         conditions = ["#status = :before"]
@@ -72,21 +93,22 @@ class TaskRows:
             settings.append(f"#s{n} = :s{n}")
         names |= {f"#r{n}": name for n, name in enumerate(change.removes)}
         removals = ", ".join(f"#r{n}" for n in range(len(change.removes)))
-        try:
-            self._client.update_item(
-                TableName=self._tasks,
-                Key=to_item(keys.task_key(change.campaign_id, change.task)),
-                UpdateExpression=f"SET {', '.join(settings)}{f' REMOVE {removals}' if removals else ''}",
-                ConditionExpression=" AND ".join(conditions),
-                ExpressionAttributeNames=names,
-                ExpressionAttributeValues=values,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
-                raise
-            found: Any = error.response.get("Item")
-            raise RowConflict(_row(found) if found else None) from None
+        return {
+            "TableName": self._tasks,
+            "Key": to_item(keys.task_key(change.campaign_id, change.task)),
+            "UpdateExpression": f"SET {', '.join(settings)}{f' REMOVE {removals}' if removals else ''}",
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+
+_CONFLICT = "ConditionalCheckFailedException"
+
+
+def _found(answer: Any) -> Task | None:
+    return _row(answer["Item"]) if answer.get("Item") else None
 
 
 def _row(item: Mapping[str, Any]) -> Task:

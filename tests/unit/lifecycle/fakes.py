@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from carillon.pace import Pace
 from carillon.shapes import BatchLine, Schedule
 
 
@@ -47,6 +48,16 @@ class FakeBatches:
         if name not in self.files:
             raise FileNotFoundError(name)
         return list(self.files[name])
+
+
+@dataclass
+class FakeIdentity:
+    """The identity's pace: roomy, unless a test says otherwise."""
+
+    pace: Pace = field(default_factory=lambda: Pace(rate_per_second=100, daily_cap=100_000))
+
+    def read(self) -> Pace:
+        return self.pace
 
 
 @dataclass

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = {
     "CAMPAIGNS_TABLE": "Campaigns",
     "TASKS_TABLE": "Tasks",
+    "SETTINGS_TABLE": "Settings",
     "BUCKET": "bucket",
     "SEND_QUEUE_URL": "https://sqs.eu-central-1.amazonaws.com/123456789012/send",
     "SCHEDULER_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",

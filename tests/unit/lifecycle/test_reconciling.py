@@ -17,12 +17,12 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.errors import CampaignNotFound, ReconcileUnfinished
 from carillon.openings import openings
 from carillon.reconciling import AT_ONCE, GRACE, GRACE_BEHIND_A_QUEUE, Reconcile, Reconciled, Reconciler
-from carillon.sending import outside_window
 from carillon.shapes import BatchLine, CampaignPace, Task
+from carillon.standing import outside_window
 from carillon.transitions import CampaignState, TaskStatus
 
 from .conftest import NOW, SPEC, campaign, empty_tables, put, task
-from .fakes import FakeBatches, FakeQueue, FakeScheduler
+from .fakes import FakeBatches, FakeIdentity, FakeQueue, FakeScheduler
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -39,6 +39,7 @@ class World:
         self.rows = CampaignRows("Tasks", client)
         self.scheduler = FakeScheduler({"campaign-advent-g1": {}})
         self.queue = FakeQueue()
+        self.identity = FakeIdentity()
         self.batches = FakeBatches()
         fields = {"state": "dispatching", "generation": 1, "enrolled": len(rows)}
         self.campaigns.create(campaign(**fields | changes))
@@ -60,7 +61,9 @@ class World:
         self.batches.files[key] = [*self.batches.files.get(key, ()), line]
 
     def run(self, now: datetime = NOW, campaign_id: str | None = "advent") -> list[Reconciled]:
-        reconciler = Reconciler(self.campaigns, self.rows, self.batches, self.scheduler, self.queue)
+        reconciler = Reconciler(
+            self.campaigns, self.rows, self.batches, self.scheduler, self.queue, self.identity, "Europe/Berlin"
+        )
         return reconciler.run(Reconcile(campaign_id=campaign_id), now)
 
     def row(self, wanted: Task) -> Task:

@@ -7,7 +7,7 @@ from typing import Any
 
 from carillon import keys
 from carillon.addresses import canonical
-from carillon.sending import Record
+from carillon.envelopes import Record
 from carillon.shapes import Campaign, CampaignSpec, Message, Task
 from carillon.templates import Prepared
 from carillon.transitions import CampaignState, TaskStatus

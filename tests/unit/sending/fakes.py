@@ -6,7 +6,7 @@ Conditions are DynamoDB's (checked and written at once), SES accepts or does wha
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -14,10 +14,11 @@ from zoneinfo import ZoneInfo
 
 from carillon.claims import Change, RowConflict
 from carillon.emails import Email, MailError
+from carillon.envelopes import Record
 from carillon.errors import CampaignNotFound, CampaignStateConflict
 from carillon.pace import Grant, Pace, Refused, epoch_us, hour_key, reserve
-from carillon.sending import Record, Sender
-from carillon.shapes import Campaign, Problem, Task
+from carillon.sending import Sender
+from carillon.shapes import Campaign, Problem, Schedule, Task
 from carillon.slots import Cadence
 from carillon.templates import Prepared, Renderer
 from carillon.transitions import PAUSABLE, may_follow
@@ -46,6 +47,11 @@ class World:
         self.counts: dict[str, Counter[str]] = {}
         self.calls: Counter[str] = Counter()
         self.prepared: Prepared = PREPARED
+        self.keys_readable = True
+        self.postal_address: str | None = "Hauptstr. 1, 10115 Berlin"
+        self.scheduled: list[Schedule] = []
+        self.questions: list[Mapping[str, Any]] = []
+        self.enricher: Callable[[Mapping[str, Any]], Any] = lambda question: {}
         self._tokens = count()
 
     def call[T](self, name: str, effect: Callable[[], T]) -> T:
@@ -62,8 +68,14 @@ class World:
             "templates": FakeTemplates(self),
             "mail": FakeMail(self),
             "queue": FakeQueue(self),
+            "links": FakeLinks(self),
+            "imprint": FakeImprint(self),
+            "enrichers": FakeEnrichers(self),
+            "schedules": FakeSchedules(self),
             "clock": FakeClock(self),
             "sending_domain": "example.com",
+            "send_queue_url": "https://sqs.eu-west-1.amazonaws.com/123456789012/send",
+            "stack_timezone": "Europe/Berlin",
             "token": lambda: f"token-{next(self._tokens)}",
             "cadence": Cadence(),
         }
@@ -140,6 +152,20 @@ class FakeRows:
     def apply(self, change: Change) -> None:
         self._world.call(f"{change.before} to {change.after}", lambda: self._apply(change))
 
+    def apply_together(self, changes: Sequence[Change]) -> None:
+        """All or none, as a transaction."""
+
+        def effect() -> None:
+            before = dict(self._world.rows)
+            try:
+                for change in changes:
+                    self._apply(change)
+            except RowConflict:
+                self._world.rows = before
+                raise
+
+        self._world.call(f"{changes[0].before} to {changes[0].after} together", effect)
+
     def _apply(self, change: Change) -> None:
         there = self._world.rows.get((change.campaign_id, change.task))
         if there is None or there.status is not change.before:
@@ -150,7 +176,8 @@ class FakeRows:
                 found = getattr(found, part, None)
             if found != expected:
                 raise RowConflict(there)
-        assert may_follow(change.before, change.after, (change.sets.get("error") or {}).get("code"))
+        code = (change.sets.get("error") or {}).get("code")
+        assert change.before is change.after or may_follow(change.before, change.after, code)
         changed = there.model_dump() | {"status": change.after, **change.sets} | dict.fromkeys(change.removes)
         self._world.rows[change.campaign_id, change.task] = Task.model_validate(changed)
 
@@ -217,6 +244,56 @@ class FakeQueue:
 
     def bury(self, record: Record, reason: str) -> None:
         self._world.call("bury message", lambda: self._world.buried.update({record.message_id: reason}))
+
+
+class FakeLinks:
+    """The keys are in memory for minutes: no call, unless they cannot be read."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def unsubscribe(self, campaign_id: str, task: str, topic: str, address_hash: str) -> str:
+        if not self._world.keys_readable:
+            raise ConnectionError
+        return f"https://api.example.com/u/{campaign_id}.{task}.{topic}.{address_hash[:8]}"
+
+
+class FakeImprint:
+    """Kept in memory as well."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def postal_address(self) -> str:
+        if self._world.postal_address is None:
+            raise LookupError
+        return self._world.postal_address
+
+
+class FakeEnrichers:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def ask(self, function: str, question: Mapping[str, Any]) -> Any:
+        def effect() -> Any:
+            self._world.questions.append(question)
+            return self._world.enricher(question)
+
+        return self._world.call("enrich", effect)
+
+
+class FakeSchedules:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def create(self, schedule: Schedule) -> bool:
+        return self._world.call("create schedule", lambda: self._create(schedule))
+
+    def _create(self, schedule: Schedule) -> bool:
+        if (schedule.group, schedule.name) in {(s.group, s.name) for s in self._world.scheduled}:
+            return False
+        self._world.scheduled.append(schedule)
+        return True
 
 
 def taken_now(world: World) -> int:

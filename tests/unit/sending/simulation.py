@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from carillon.emails import MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
-from carillon.sending import Record
+from carillon.envelopes import Record
 from carillon.shapes import Task
 from carillon.transitions import CampaignState, TaskStatus, may_follow
 from tests.unit.sending.examples import campaign, message, record, task

@@ -11,8 +11,9 @@ import socket
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.session import get_session
 
-from carillon.adapters.mail import IDLE_SECONDS, ONCE, SesMail
+from carillon.adapters.mail import _MEANINGS, IDLE_SECONDS, ONCE, SesMail
 from carillon.emails import Email, MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
 from carillon.sending import SES_SECONDS
 from tests.unit.sending.ses_server import wait_for
@@ -27,6 +28,10 @@ NO_ANSWERS = [
     (400, "LimitExceededException", "no"),
 ]
 """All of these boto3 repeats when it is left to itself (AWS_CONTRACTS 3, probed)."""
+
+
+NOT_VERIFIED = "Email address is not verified. The following identities failed the check in region EU-WEST-1"
+"""SES's words (developer guide, "Amazon SES email sending errors"); the identities follow. `EMAIL` is from a to b."""
 
 
 def client(url: str, **config):
@@ -75,10 +80,16 @@ def test_the_protection_is_needed(ses, answer):
         ((400, "ThrottlingException", "Rate exceeded"), NotNow),
         ((400, "LimitExceededException", "too many"), NotNow),
         ((403, "AccessDeniedException", "not authorised"), NotNow),
-        ((400, "MessageRejected", "Email address is not verified."), Rejected),
+        ((400, "MessageRejected", "The message contains invalid content."), Rejected),
+        ((400, "MessageRejected", f"{NOT_VERIFIED}: a@example.com"), SendingStopped),
+        ((400, "MessageRejected", f"{NOT_VERIFIED}: B@example.com"), Rejected),
+        ((400, "MessageRejected", f"{NOT_VERIFIED}: Shop <A@Example.com>, b@example.com"), SendingStopped),
+        ((400, "MessageRejected", "Email address is not verified."), SendingStopped),
         ((400, "BadRequestException", "Illegal address"), Rejected),
-        ((404, "NotFoundException", "Configuration set does not exist"), Rejected),
-        ((400, "MailFromDomainNotVerifiedException", "no"), Rejected),
+        ((404, "NotFoundException", "Configuration set <carillon> does not exist."), SendingStopped),
+        ((400, "MailFromDomainNotVerifiedException", "no"), SendingStopped),
+        ((400, "ConfigurationSetSendingPausedException", "no"), SendingStopped),
+        ((400, "AccountSendingPausedException", "no"), SendingStopped),
         ((400, "AccountSuspendedException", "no"), SendingStopped),
         ((400, "SendingPausedException", "no"), SendingStopped),
     ],
@@ -92,6 +103,12 @@ def test_an_answer_means_what_it_proves(ses, answer, meaning):
     assert type(caught.value) is meaning
     if isinstance(answer, tuple):
         assert caught.value.code == answer[1]
+
+
+def test_every_error_of_sess_model_has_a_meaning():
+    """What botocore names for SendEmail stands in the one table."""
+    operation = get_session().get_service_model("sesv2").operation_model("SendEmail")
+    assert {shape.name for shape in operation.error_shapes} <= _MEANINGS.keys()
 
 
 def test_a_refused_connection_is_provably_unsent():

@@ -111,8 +111,8 @@ def test_without_the_generation_check_on_the_row_read_old_messages_cost_pace(mon
     """The first of the two generation checks: it keeps old messages from taking capacity."""
     judge = sending.judge
 
-    def blind(campaign, message, row, suppressed, now):
-        return judge(campaign, message, row.model_copy(update={"generation": message.generation}), suppressed, now)
+    def blind(campaign, message, row, suppression, now):
+        return judge(campaign, message, row.model_copy(update={"generation": message.generation}), suppression, now)
 
     monkeypatch.setattr(sending, "judge", blind)
     with pytest.raises(AssertionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import time
 from types import SimpleNamespace
 
@@ -15,10 +16,15 @@ from carillon import keys
 from carillon.adapters import aws
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.items import from_item, to_item
+from carillon.adapters.schedules import brief_client
+from carillon.adapters.secrets import UnsubscribeKeys
+from carillon.addresses import canonical
 from carillon.environment import load
+from carillon.unsubscribing import read
 from tests.unit.sending import examples
 
 LIMIT_MS = 30_000
+KEYS = json.dumps({"1": "k" * 64})
 
 
 def sqs_event(bodies, url=""):
@@ -57,21 +63,27 @@ def stack(dynamodb, ses, monkeypatch):
         "SEND_DEAD_LETTER_QUEUE_URL": dead,
         "CONFIGURATION_SET": "carillon",
         "SENDING_DOMAIN": "example.com",
+        "API_URL": "https://api.example.com",
+        "UNSUBSCRIBE_KEYS_SECRET": boto3.client("secretsmanager").create_secret(Name="k", SecretString=KEYS)["ARN"],
+        "SCHEDULER_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
+        "SCHEDULE_DEAD_LETTER_QUEUE_ARN": "arn:aws:sqs:eu-west-1:123456789012:late",
         "SEND_TIME_LIMIT": "30",
         "AWS_ENDPOINT_URL_SESV2": ses.url,
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    for cached in (load, app._sender, mail._sending_client, aws.dynamodb, aws.s3, aws.sqs):
+    fresh = (load, app._sender, mail._sending_client, aws.dynamodb, aws.s3, aws.sqs, aws.secretsmanager, brief_client)
+    for cached in fresh:
         cached.cache_clear()
     CampaignStore("Campaigns").create(examples.campaign())
     for n in range(10):
         row = examples.task(n)
         item = keys.task_key("advent", row.task) | row.model_dump(mode="json")
         dynamodb.put_item(TableName="Tasks", Item=to_item(item))
+    dynamodb.put_item(TableName="Settings", Item=to_item({"name": "sender", "postal_address": "Main St 1"}))
     dynamodb.put_item(TableName="Settings", Item=to_item({"name": "pace", "rate_per_second": 200, "daily_cap": 1000}))
     yield SimpleNamespace(dynamodb=dynamodb, sqs=sqs, ses=ses, queue=queue, dead=dead, app=app)
-    for cached in (load, app._sender, mail._sending_client):
+    for cached in fresh:
         cached.cache_clear()
 
 
@@ -111,7 +123,18 @@ def test_the_email_is_the_campaigns_and_carries_its_tags(stack):
     assert simple["Subject"]["Data"] == "Hello Name 3"
     assert simple["Body"]["Html"]["Data"] == "<p>Dear Name 3</p>"
     assert simple["Body"]["Text"]["Data"] == "Dear Name 3"
-    assert simple["Headers"] == [{"Name": "List-Id", "Value": "<offers.example.com>"}]
+    headers = {header["Name"]: header["Value"] for header in simple["Headers"]}
+    assert headers["List-Id"] == "<offers.example.com>"
+    assert headers["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+    link = headers["List-Unsubscribe"].removeprefix("<https://api.example.com/u/").removesuffix(">")
+    said = read(link, UnsubscribeKeys(os.environ["UNSUBSCRIBE_KEYS_SECRET"]))
+    hashed = keys.address_hash(canonical(examples.address(3)))
+    assert (said.campaign_id, said.task, said.topic, said.address_hash) == (
+        "advent",
+        examples.task(3).task,
+        "offers",
+        hashed,
+    )
     tags = {tag["Name"]: tag["Value"] for tag in email["EmailTags"]}
     assert tags == {"campaign": "advent", "task": examples.task(3).task, "step": "0"}
     assert email["ConfigurationSetName"] == "carillon"

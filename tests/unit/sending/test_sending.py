@@ -11,8 +11,9 @@ from carillon import keys
 from carillon.addresses import canonical
 from carillon.emails import MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
 from carillon.pace import Pace
-from carillon.sending import MOST_RECEIVES, outside_window
+from carillon.sending import MOST_RECEIVES
 from carillon.shapes import CampaignPace, Claim
+from carillon.standing import outside_window
 from carillon.transitions import CampaignState, TaskStatus
 from tests.unit.sending.examples import NOW, address, campaign, message, record, task
 from tests.unit.sending.fakes import World, taken_now
@@ -451,7 +452,12 @@ def test_two_writes_a_task_and_a_share_of_two_more():
     """Ten e-mails: ten claims, ten outcomes, one reservation, one count."""
     w = world(10)
     w.send(*messages(10))
-    reads = {"get campaign": 1, "read rows": 1, "get template": 10, "sleep": w.calls["sleep"]}
+    reads = {
+        "get campaign": 1,
+        "read rows": 1,
+        "get template": 10,
+        "sleep": w.calls["sleep"],
+    }
     writes = {"reserve pace": 1, "Pending to Running": 10, "Running to Finished": 10, "count": 1}
     assert w.calls == reads | writes | {"send email": 10}
 
