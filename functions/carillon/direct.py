@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 from carillon import campaigns, keys
 from carillon.addresses import canonical
 from carillon.emails import ascii_address
-from carillon.errors import PlanRefused, TemplateRejected
-from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult, Schedule
+from carillon.enrolment import schedule_size
+from carillon.errors import TemplateRejected
+from carillon.shapes import BatchLine, Campaign, CampaignSpec, EnrolBatch, EnrolBatchResult, Schedule
 from carillon.templates import ses_data
 from carillon.transitions import CampaignState
 
 if TYPE_CHECKING:
+    from carillon.pace import Pace
     from carillon.typesetting import SesTemplate
 
 INVOCATIONS = 1000
@@ -85,20 +87,22 @@ def template_names(campaign: Campaign) -> list[str]:
     return [template_name(campaign.campaign_id, step) for step in range(1, len(campaign.spec.steps) + 1)]
 
 
-def addressed(template: SesTemplate, postal_address: str) -> SesTemplate:
+def addressed(template: SesTemplate, postal_address: str | None) -> SesTemplate:
     """``template`` with the sender's postal address in it, which is the same for everybody.
 
     Raises:
-        TemplateRejected: SES would take a part of the address for a placeholder.
+        TemplateRejected: there is none, or SES would take a part of it for a placeholder.
     """
-    if "{{" in postal_address:
-        raise TemplateRejected("the sender's postal address has {{ in it, which SES would fill: take it out")
+    if not any("_postal_address}}" in part for part in (template.subject, template.html, template.text)):
+        return template
     values = ses_data({"postal_address": postal_address})
-    html = template.html.replace("{{html_postal_address}}", values["html_postal_address"])
-    subject, text = (
-        part.replace("{{text_postal_address}}", values["text_postal_address"])
-        for part in (template.subject, template.text)
-    )
+    if not values:
+        raise TemplateRejected("the sender has no postal address, which a template shows: PUT /settings/sender")
+    if "{{" in str(postal_address):
+        raise TemplateRejected("the sender's postal address has {{ in it, which SES would fill: take it out")
+    subject, html, text = template.subject, template.html, template.text
+    for name, value in values.items():
+        subject, html, text = (part.replace(f"{{{{{name}}}}}", value) for part in (subject, html, text))
     return type(template)(subject, html, text)
 
 
@@ -113,17 +117,30 @@ def latest(count: int) -> int:
     return 60 + 60 + 60 * window(count) + EVENT_AGE
 
 
-def check_rate(rate_per_second: float) -> None:
-    """See that the identity's rate is one that minutes can keep.
+def objections(spec: CampaignSpec, pace: Pace) -> list[str]:
+    """Why minutes, which are all that Scheduler knows, cannot keep the identity's pace; with the fix."""
+    if spec.route != "direct" or pace.rate_per_second >= SLOWEST:
+        return []
+    reason = (
+        f"the identity may send {pace.rate_per_second:g} e-mails a second, and on the direct route Scheduler may begin "
+        "a minute's e-mails in one second: take the guarded route, or raise the rate to 1 a second"
+    )
+    return [reason]
 
-    Raises:
-        PlanRefused: it is not.
-    """
-    if rate_per_second < SLOWEST:
-        raise PlanRefused(
-            f"the identity may send {rate_per_second:g} e-mails a second, and on the direct route Scheduler may begin "
-            "a minute's e-mails in one second: take the guarded route, or raise the rate to 1 a second"
-        )
+
+def schedule_overhead(campaign: Campaign) -> int:
+    """Bytes that a task takes in EnrolBatch's result at most, its address and its data left out."""
+    line = BatchLine(
+        task=keys.task_id(99, "anyone"),
+        step=99,
+        address="",
+        timezone=None,
+        slot=9_999_999_999,
+        revision=99_999,
+        input={},
+    )
+    largest = campaign.model_copy(update={"generation": 99_999, "enrolled": 10**9})
+    return schedule_size(schedule_for(largest, line, "x" * LONGEST_LINK, "x" * 64, "x" * 253))
 
 
 def enrol_batch(

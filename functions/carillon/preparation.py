@@ -13,7 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from carillon import batches, campaigns, forecast, keys, planning, publishing, readiness, resuming, roster, timetable
+from carillon import (
+    batches,
+    campaigns,
+    direct,
+    forecast,
+    keys,
+    planning,
+    publishing,
+    readiness,
+    resuming,
+    roster,
+    timetable,
+)
 from carillon.errors import CampaignStateConflict, PlanRefused
 from carillon.forecast import Quotas
 from carillon.ledger import Ledger
@@ -33,8 +45,10 @@ from carillon.shapes import (
     instant,
 )
 from carillon.tasks import TaskTable
+from carillon.templates import Prepared
 from carillon.timetable import Terms, Timetable
 from carillon.transitions import LAUNCHABLE, CampaignState
+from carillon.typesetting import for_ses
 
 
 class Campaigns(Protocol):
@@ -103,6 +117,10 @@ class Preparation:
     quotas: Quotas
     memory_limit: str
     """What DuckDB may use, in its own words (``2GB``)."""
+    ses_templates: direct.Templates | None
+    """None: nobody launches from here."""
+    postal_address: Callable[[], str | None]
+    """The sender's; None: nobody has set one."""
 
     def prepare(self, request: Prepare) -> PrepareListResult:
         """Prepare a launch, or a resume when an earlier generation was prepared already.
@@ -117,12 +135,13 @@ class Preparation:
         campaign = self.campaigns.get(request.campaign_id)
         campaigns.expect(campaign, {CampaignState.ENQUEUED}, request.generation)
         if campaign.prepared_generation == request.generation:
+            self._keep_templates(campaign, request)
             return PrepareListResult.model_validate(campaign.summary)
         attempt = keys.attempt(request.generation, self.nonce())
         readiness.check_identity(campaign.spec, self.sending_domain, self.identities)
         account = self.identities.account()
         self.pace.record_quota(account.max_24_hour_send)
-        _refuse(readiness.objections(account))
+        _refuse([*readiness.objections(account), *direct.objections(campaign.spec, self.pace.read())])
         first: dict[str, Any] = {}
         with tempfile.TemporaryDirectory(prefix="carillon-") as directory:
             if campaign.prepared:
@@ -143,6 +162,7 @@ class Preparation:
             if conflict.found is None or conflict.found.generation == request.generation:
                 self.ledger.give_back(request.campaign_id, timetable.days(result.first_slot, result.last_slot))
             raise
+        self._keep_templates(counted, request)
         return PrepareListResult.model_validate(counted.summary)
 
     def plan(self, request: Prepare) -> Plan:
@@ -196,6 +216,7 @@ class Preparation:
                 warnings=found.warnings,
                 refusals=[
                     *readiness.objections(account),
+                    *direct.objections(spec, terms.pace),
                     *forecast.refusals(quotas),
                     *([] if count else [_nobody_planned(spec, len(slots))]),
                 ],
@@ -269,8 +290,13 @@ class Preparation:
     def _enlist(self, campaign: Campaign, generation: int, now: int, work: Path) -> tuple[Roster, TaskTable, int]:
         """Who is written to, their tasks, and the bytes that each has beside its data (`batches.schedule_overhead`)."""
         spec, campaign_id = campaign.spec, campaign.campaign_id
-        overhead = batches.schedule_overhead(campaign_id, generation, self.queue_url)
         templates = roster.typeset(campaign_id, spec, self.objects)
+        if spec.route == "direct":
+            overhead = direct.schedule_overhead(campaign)
+            for prepared in templates.prepared:
+                direct.addressed(for_ses(prepared), self.postal_address())
+        else:
+            overhead = batches.schedule_overhead(campaign_id, generation, self.queue_url)
         found = roster.read(
             campaign_id, spec, self.objects, templates, work, overhead=overhead, now=now, memory_limit=self.memory_limit
         )
@@ -281,6 +307,26 @@ class Preparation:
         for draft in found.drafts:
             tasks.add(draft)
         return found, tasks, overhead
+
+    def _keep_templates(self, campaign: Campaign, request: Prepare) -> None:
+        """Have SES keep the templates of a direct campaign, as the preparation that counts has written them.
+
+        Raises:
+            CampaignStateConflict: somebody has decided about the campaign meanwhile, so they are taken away again.
+        """
+        names = direct.template_names(campaign)
+        if not names:
+            return
+        assert self.ses_templates is not None
+        for step, name in enumerate(names, 1):
+            key = keys.template(campaign.campaign_id, str(campaign.prepared), step)
+            prepared = Prepared.model_validate_json(self.objects.read(key) or b"")
+            self.ses_templates.put_template(name, direct.addressed(for_ses(prepared), self.postal_address()))
+        try:
+            self._still_ours(request)
+        except CampaignStateConflict:
+            direct.forget(campaign, self.ses_templates)
+            raise
 
     def _drop_suppressed(self, recipients: RecipientList, topic: str) -> None:
         lines: list[int] = []

@@ -224,6 +224,7 @@ def _drafts(spec: CampaignSpec, templates: Templates, recipients: RecipientList)
                 moment=_moment(step, recipients),
                 order=order,
                 waits=isinstance(step.rule, AfterPrevious),
+                direct=spec.route == "direct",
             )
         )
     return drafts

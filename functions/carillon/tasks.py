@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carillon import dates, keys, planning, rules
-from carillon.batches import LARGEST_SCHEDULE, size_sql
+from carillon.batches import LARGEST_SCHEDULE, direct_size_sql, size_sql
 from carillon.columns import HASH, MOMENT, ORDER
 from carillon.curve import Ints
 from carillon.lists import RecipientList
@@ -40,6 +40,12 @@ class Draft:
     """The cell that says who goes first."""
     waits: bool
     """For the step before to be Finished."""
+    direct: bool = False
+    """Whether its schedule calls SES by itself, with all data in SES's form."""
+
+    def size_sql(self, input_json: str, address: str) -> str:
+        """An SQL expression: bytes of a task in EnrolBatch's result, its overhead left out."""
+        return (direct_size_sql if self.direct else size_sql)(input_json, address)
 
 
 class TaskTable:
@@ -75,7 +81,7 @@ class TaskTable:
                 FROM ranked JOIN cells USING (line)
             )
             SELECT n, {draft.step}, '{draft.step}-' || left(digest, {keys.DIGITS}), address, timezone, moment, ranking,
-                {draft.waits}, NULL, input, {size_sql("input", "address")}
+                {draft.waits}, NULL, input, {draft.size_sql("input", "address")}
             FROM filled
             """
         )
@@ -219,7 +225,7 @@ def refuse_oversized(recipients: RecipientList, draft: Draft, overhead: int) -> 
         return
     cells = " + ".join(f"coalesce(strlen({cell}), 0)" for cell in draft.data.values())
     recipients.refuse_where(
-        f"12 * ({cells}) > {LARGEST_SCHEDULE // 2} AND {overhead} + (SELECT {size_sql('input', 'address')} "
+        f"12 * ({cells}) > {LARGEST_SCHEDULE // 2} AND {overhead} + (SELECT {draft.size_sql('input', 'address')} "
         f"FROM (SELECT {data_sql(draft.data)} AS input)) > {LARGEST_SCHEDULE}",
         "value_too_long",
     )

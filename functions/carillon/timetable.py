@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 
-from carillon import enrolment, ledger, planning, rules, zones
+from carillon import direct, enrolment, ledger, planning, rules, zones
 from carillon.clocks import DAY, Clocks
 from carillon.curve import Ints
 from carillon.ledger import Ledger, Taken
@@ -62,6 +62,10 @@ def request(tasks: TaskTable, spec: CampaignSpec, terms: Terms, now: int) -> Req
     names, codes = tasks.zones()
     zone = clocks.numbers(name or default for name in names)[codes]
     count = len(codes)
+    lead, margin = enrolment.CREATION_LEAD, 0
+    if spec.route == "direct":
+        # Nobody stops an e-mail there that is late.
+        lead, margin = direct.CREATION_LEAD, direct.latest(count)
     at, clock, wall = np.zeros((3, count), dtype=np.int64)
 
     def put(some: Ints, targets: Targets) -> None:
@@ -87,14 +91,14 @@ def request(tasks: TaskTable, spec: CampaignSpec, terms: Terms, now: int) -> Req
         zone=zone,
         clocks=clocks,
         now=now,
-        earliest=planning.fan_out_ready(now, count, terms.creations_per_second, enrolment.CREATION_LEAD),
+        earliest=planning.fan_out_ready(now, count, terms.creations_per_second, lead),
         limits=terms.limits(spec),
         rank=tasks.rank(spec.order) if count else None,
         follows=[follow for follow in follows if len(follow.tasks)],
         quiet_hours=spec.quiet_hours,
         within=spec.within,
         if_late=spec.if_late,
-        end=int(spec.not_after.timestamp()) if spec.not_after else None,
+        end=int(spec.not_after.timestamp()) - margin if spec.not_after else None,
     )
 
 

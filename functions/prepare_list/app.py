@@ -12,7 +12,8 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.identities import Identities
 from carillon.adapters.ledger import LedgerTable
 from carillon.adapters.objects import Objects
-from carillon.adapters.settings import PaceTable
+from carillon.adapters.ses_templates import SesTemplates
+from carillon.adapters.settings import PaceTable, SettingsTable
 from carillon.adapters.suppressed import AccountSuppressions, SuppressionLookup
 from carillon.environment import Environment, load
 from carillon.forecast import Quotas
@@ -59,5 +60,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         cap_zone=settings.stack_timezone,
         quotas=Quotas(settings.schedule_quota, settings.create_schedule_rate, settings.invocation_rate),
         memory_limit=f"{settings.aws_lambda_function_memory_size // 2}MB",
+        ses_templates=SesTemplates(),
+        postal_address=SettingsTable(settings.settings_table).postal_address,
     )
     return (preparation.plan(request) if request.plan else preparation.prepare(request)).model_dump()

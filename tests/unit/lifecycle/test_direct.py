@@ -6,12 +6,14 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon import direct, keys
-from carillon.errors import CampaignStateConflict, PlanRefused, TemplateRejected
+from carillon import batches, direct, enrolment, keys
+from carillon.errors import CampaignStateConflict, TemplateRejected
+from carillon.pace import Pace
 from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult
 from carillon.transitions import CampaignState
 from carillon.typesetting import SesTemplate
@@ -176,11 +178,38 @@ def test_the_postal_address_is_part_of_the_template() -> None:
     assert rendering.render(made.html, {}) == "<p>Bell &amp; Sons, 1 Tower St</p>"
     assert rendering.render(made.text, {}) == "Bell & Sons, 1 Tower St"
     with pytest.raises(TemplateRejected):
-        direct.addressed(SesTemplate("Hi", "", ""), "{{ somewhere }}")
+        direct.addressed(SesTemplate("Hi", "", "{{text_postal_address}}"), "{{ somewhere }}")
+
+
+def test_an_address_that_is_not_there_is_missed_where_a_template_shows_it() -> None:
+    """And nowhere else."""
+    plain = SesTemplate("Hi", "<p>{{html_name}}</p>", "{{text_name}}")
+    assert direct.addressed(plain, None) == plain
+    with pytest.raises(TemplateRejected, match="PUT /settings/sender"):
+        direct.addressed(SesTemplate("Hi", "", "{{text_postal_address}}"), None)
 
 
 def test_a_rate_below_one_a_second_is_refused() -> None:
     """Scheduler may begin a whole minute's e-mails in one second: whoever counts single seconds needs the sender."""
-    direct.check_rate(1.0)
-    with pytest.raises(PlanRefused, match="guarded route"):
-        direct.check_rate(0.5)
+    slow = Pace(rate_per_second=0.5)
+    assert direct.objections(direct_campaign().spec, Pace(rate_per_second=1.0)) == []
+    assert direct.objections(SPEC, slow) == []
+    (objection,) = direct.objections(direct_campaign().spec, slow)
+    assert "guarded route" in objection
+
+
+COSTLY = "<>\"\\&'\u2028\x7f\x01é中🙂 a\n"
+
+
+@given(name=st.text(st.sampled_from(COSTLY), max_size=60))
+def test_a_schedule_is_never_larger_than_its_batch_was_cut_for(name: str) -> None:
+    """What EnrolBatch's result takes is reckoned in SQL, before links and names are known."""
+    of = direct_campaign()
+    some = line(input={"name": f"n{name}", "other_name": name})
+    (schedule,) = enrol(some, of=of).schedules
+    size = duckdb.execute(
+        f"SELECT {batches.direct_size_sql('i', 'a')} FROM (SELECT ? AS i, ? AS a)",
+        [json.dumps(some.input, ensure_ascii=False, separators=(",", ":")), some.address],
+    ).fetchone()
+    assert size is not None
+    assert enrolment.schedule_size(schedule) <= direct.schedule_overhead(of) + int(size[0])

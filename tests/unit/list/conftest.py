@@ -27,6 +27,7 @@ from carillon.preparation import Preparation
 from carillon.readiness import Account
 from carillon.shapes import BatchLine, Campaign, CampaignSpec, ManifestLine, Prepare, PrepareListResult, Task
 from carillon.transitions import CampaignState, TaskStatus
+from carillon.typesetting import SesTemplate
 from carillon.zones import get
 
 NOW = datetime(2026, 11, 30, 10, 0, tzinfo=UTC)
@@ -132,6 +133,21 @@ class SettledRows:
         return len(tasks)
 
 
+class KeptTemplates:
+    """What SES keeps for direct campaigns."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, SesTemplate] = {}
+
+    def put_template(self, name: str, template: SesTemplate) -> None:
+        """Like SES."""
+        self.kept[name] = template
+
+    def delete_template(self, name: str) -> None:
+        """Like SES."""
+        self.kept.pop(name, None)
+
+
 @dataclass
 class World:
     """A stack with one campaign, and what a person would look at afterwards."""
@@ -140,6 +156,8 @@ class World:
     identities: KnownIdentities = field(default_factory=KnownIdentities)
     sending_domain: str = "example.com"
     rows: SettledRows = field(default_factory=SettledRows)
+    ses_templates: KeptTemplates = field(default_factory=KeptTemplates)
+    postal_address: str | None = "Bell & Sons, 1 Tower Street, Bruges"
     quotas: Quotas = field(default_factory=Quotas)
     now: datetime = NOW
 
@@ -205,6 +223,8 @@ class World:
             cap_zone="UTC",
             quotas=self.quotas,
             memory_limit="500MB",
+            ses_templates=self.ses_templates,
+            postal_address=lambda: self.postal_address,
         )
 
     def prepare(self, generation: int = 1) -> PrepareListResult:
