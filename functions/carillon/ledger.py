@@ -23,10 +23,18 @@ MINUTES = 1_440
 _STORED = np.dtype("<u4")
 
 LARGEST_DAY = 390_000
-"""Bytes of a day's entries: an item of DynamoDB holds 400 KB (AWS_CONTRACTS 5), names and numbers included."""
+"""Bytes of a day's entries: an item of DynamoDB holds 400 KB (AWS_CONTRACTS 5), names and numbers included.
+
+An entry has 34 bytes where the rate is steady, about 3 KB where every minute is another, and 6 KB at the very most:
+thousands of campaigns, 130 or 67.
+"""
 
 ATTEMPTS = 8
-"""Plans made before giving up: each but the first because somebody else has taken something meanwhile."""
+"""Plans made before giving up: each but the first because somebody else has taken something meanwhile, or because the
+one before reached beyond the days that had been read."""
+
+_AHEAD = 100
+"""Days read beyond the end of such a plan."""
 
 
 @dataclass(frozen=True)
@@ -121,19 +129,24 @@ def reserve(
     the next one, or given back.
 
     Args:
-        days: all UTC days that ``plan`` may plan on.
+        days: the UTC days that are likely to get a slot, and all on which the campaign may have an entry. Where the
+            plan reaches further, those days are read as well, and it is made again.
         plan: given what others have taken, the slots (epoch seconds; -1: none).
 
     Raises:
         LedgerConflict: others were faster `ATTEMPTS` times.
         PlanRefused: a day has more campaigns than its item can hold; or as ``plan`` raises.
     """
-    readable = sorted({day + timedelta(days=n) for day in days for n in (-1, 0, 1)})
+    readable = set(days)
     for attempt in range(1, ATTEMPTS + 1):
-        seen = {day.day: day for day in ledger.read(readable)}
+        seen = {day.day: day for day in ledger.read(sorted(readable))}
         slots = plan(others(seen.values(), campaign_id))
         wanted = by_day(slots)
         written = _reached(wanted, cap_zone) | {day for day, read in seen.items() if campaign_id in read.takers}
+        if not written <= seen.keys():
+            first, last = min(readable | written), max(written)
+            readable = {first + timedelta(days=n) for n in range((last - first).days + _AHEAD)}
+            continue
         entries = {day: encode(wanted[day]) if day in wanted else None for day in sorted(written)}
         for day, entry in entries.items():
             _check_size(seen[day], campaign_id, entry)
@@ -143,9 +156,9 @@ def reserve(
         except LedgerConflict:
             if attempt == ATTEMPTS:
                 raise
-            continue
-        return slots
-    raise AssertionError
+        else:
+            return slots
+    raise PlanRefused("others take so much of the identity's capacity that no end of this plan was found: try again")
 
 
 def _reached(days: Iterable[date], cap_zone: str) -> set[date]:
