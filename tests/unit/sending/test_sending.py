@@ -252,6 +252,24 @@ def test_a_missed_slot_is_lost_and_never_made_up_for():
     assert taken_now(w) == 5
 
 
+def test_quiet_hours_hold_at_send_too():
+    """A quarter of an hour into them the task waits to be planned again; who has no zone has the pace's."""
+    quiet = {"quiet_hours": {"start": "21:00", "end": "08:00"}}
+    for minutes, expected in ((10, "Finished"), (20, "Pending")):
+        w = world(1, quiet)
+        w.rows["advent", task(0).task] = task(0, timezone="Asia/Tokyo")  # 18 o'clock
+        w.pass_time(3 * 3600 + minutes * 60)
+        assert w.send(*messages(1)) == []
+        assert statuses(w) == [expected]
+
+
+def test_a_slot_that_a_person_put_into_quiet_hours_is_kept():
+    """Whoever chose it knew."""
+    w = world(1, {"quiet_hours": {"start": "09:00", "end": "12:00"}})
+    w.send(*messages(1))
+    assert statuses(w) == ["Finished"]
+
+
 # the second look
 
 
@@ -502,6 +520,140 @@ def test_messages_of_two_campaigns_share_a_batch():
 
 
 # bad input
+
+
+OTHERS = ["Finished"] * 9
+
+
+def with_one_other(body, **changes):
+    """Ten tasks, whose first one's message is ``body``."""
+    w = world(10, **changes)
+    w.send(record(body), *messages(10)[1:])
+    return w
+
+
+@pytest.mark.parametrize(
+    ("html", "data", "why"),
+    [
+        (
+            "{% for n in first_name %}{% for m in first_name %}{{ m }}{% endfor %}{% endfor %}",
+            {"first_name": "x" * 5000},
+            "steps",
+        ),
+        ("{{ first_name }}" * 400, {"first_name": "x" * 200_000}, "bytes"),
+        ("{{ first_name | date }}", {"first_name": "no date"}, "date"),
+        ("{{ first_name }}", {"first_name": ""}, "first_name"),
+    ],
+    ids=["loop", "200 KB value", "filter", "missing"],
+)
+def test_one_task_whose_data_its_template_cannot_take_fails_alone(html, data, why):
+    """A template that does not end, a value that makes the e-mail too large, one that is none: the others go."""
+    w = world(10)
+    w.prepared = w.prepared.model_copy(update={"html": f"<p>{html}</p>"})
+    w.send(record(message(0, data=data)), *messages(10)[1:])
+    assert w.row(0).status is TaskStatus.FAILED
+    assert w.row(0).error.code == "TemplateError"
+    assert why in w.row(0).error.message
+    if why != "date":
+        assert statuses(w)[1:] == OTHERS
+
+
+def test_a_value_of_200_kb_is_sent_where_the_template_shows_it_once():
+    """It is large, and no error."""
+    w = with_one_other(message(0, data={"first_name": "Ana", "story": "x" * 200_000}))
+    assert statuses(w) == ["Finished", *OTHERS]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "null",
+        "[]",
+        "\x00",
+        '{"campaign": "advent"}',
+        "[" * 100_000,
+        message(0).model_dump_json().replace('"step":0', '"step":"zero"'),
+        message(0).model_dump_json().replace('"step":0', '"step":-1'),
+        message(0).model_dump_json().replace('"step":0', '"step":1' + "0" * 400),
+        message(0).model_dump_json().replace('"revision":0', '"revision":0,"bcc":"all@example.com"'),
+        message(0).model_dump_json().replace("advent", "../../advent"),
+        message(0).model_dump_json().replace("advent", "Advent{{7*7}}"),
+        message(0, to="").model_dump_json(),
+        message(0, to="person.0@example.com\r\nBcc: all@example.com").model_dump_json(),
+        message(0, task="0-zz").model_dump_json(),
+    ],
+    ids=lambda body: body[:40] + body[-10:],
+)
+def test_a_malformed_message_is_buried_with_a_reason_and_the_other_nine_are_sent(body):
+    """The reason names a field and a rule, never a value."""
+    w = with_one_other(body)
+    assert statuses(w) == ["Pending", *OTHERS]
+    (reason,) = w.buried.values()
+    assert reason.startswith("MalformedMessage: ")
+    assert "example.com" not in reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"campaign": "nobody"}, "UnknownCampaign"),
+        ({"step": 7, "task": task(0).task.replace("0-", "7-", 1)}, "UnknownTask"),
+    ],
+    ids=str,
+)
+def test_a_message_for_nobody_is_buried_and_the_other_nine_are_sent(changes, reason):
+    """A campaign or a task that does not exist."""
+    w = with_one_other(message(0, **changes))
+    assert statuses(w) == ["Pending", *OTHERS]
+    assert [found.split(":")[0] for found in w.buried.values()] == [reason]
+
+
+def test_an_address_that_ses_refuses_fails_alone():
+    """With SES's reason."""
+    w = world(10)
+    w.answers.append(Rejected("BadRequestException", "Local address contains control or whitespace"))
+    w.send(*messages(10))
+    assert statuses(w) == ["Failed", *OTHERS]
+    assert w.row(0).error.code == "BadRequestException"
+
+
+# what an e-mail has to say
+
+
+def test_every_email_has_its_own_way_out_and_says_who_sends_it():
+    """The link is in the two headers and the template, the address in the template."""
+    w = world(2)
+    html = '<p>{{ first_name }} {{ postal_address }} <a href="{{ unsubscribe_url }}">x</a></p>'
+    w.prepared = w.prepared.model_copy(update={"html": html})
+    # A column of that name is not what counts.
+    w.send(*[record(message(n, data={"first_name": "Ana", "unsubscribe_url": "https://evil"})) for n in range(2)])
+    links = []
+    for _, email in w.accepted:
+        headers = dict(email.headers)
+        links.append(headers["List-Unsubscribe"].strip("<>"))
+        assert links[-1].startswith("https://api.example.com/u/advent.0-")
+        assert headers["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+        assert links[-1] in email.html.replace("&#x2f;", "/")
+        assert "Hauptstr. 1, 10115 Berlin" in email.html
+        assert "evil" not in email.html
+    assert len(set(links)) == 2
+
+
+@pytest.mark.parametrize("missing", [{"keys_readable": False}, {"postal_address": None}], ids=str)
+def test_without_a_way_out_or_an_imprint_nothing_is_claimed(missing):
+    """The key or the setting cannot be read: the messages come again, and nothing of the cap is lost."""
+    w = world(2)
+    before = {name: getattr(w, name) for name in missing}
+    vars(w).update(missing)
+    batch = messages(2)
+    assert sorted(w.send(*batch)) == sorted(r.message_id for r in batch)
+    assert w.calls["Pending to Running"] == 0
+    assert statuses(w) == ["Pending"] * 2
+    assert taken_now(w) == 0
+    vars(w).update(before)
+    w.send(*batch)
+    assert statuses(w) == ["Finished"] * 2
 
 
 def test_a_line_break_in_a_value_never_becomes_a_header():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from carillon import claims, keys
+import pytest
+from botocore.exceptions import ClientError
+
+from carillon import claims, keys, sequences
 from carillon.adapters.items import from_item, to_item
 from carillon.adapters.suppressions import SuppressionTable
 from carillon.adapters.tasks import TaskRows
@@ -12,6 +15,7 @@ from carillon.claims import RowConflict
 from carillon.shapes import Problem
 from carillon.transitions import TaskStatus
 from tests.unit.sending.examples import NOW, message, task
+from tests.unit.sending.test_sequences import row as sequence_row
 
 
 def put(client, row) -> None:
@@ -104,6 +108,54 @@ def test_an_outcome_is_written_by_the_one_who_claimed(rows, dynamodb):
     with pytest.raises(RowConflict) as caught:
         rows.apply(claims.fail(message(0), "t", Problem(code="MessageRejected", message="no")))
     assert caught.value.found.status is TaskStatus.FINISHED
+
+
+def claimed_with_follower(rows, dynamodb, **changes):
+    """Person 0's first step, claimed, and the second, which waits for it."""
+    follower = sequence_row(1, **changes)
+    put(dynamodb, follower)
+    claims.claim(rows, message(0), "t", NOW)
+    return [claims.finish(message(0), "t", "Hi", "ses-1", NOW), sequences.release(sequence_row(1), 1_800_000_000)]
+
+
+def test_an_outcome_and_a_release_are_written_together(rows, dynamodb):
+    """Both rows, by one TransactWriteItems."""
+    rows.apply_together(claimed_with_follower(rows, dynamodb))
+    assert get(dynamodb, task(0))["status"] == "Finished"
+    follower = get(dynamodb, sequence_row(1))
+    assert (follower["status"], follower["waits"], follower["slot"]) == ("Pending", False, 1_800_000_000)
+
+
+@pytest.mark.parametrize("change", [{"generation": 2}, {"waits": False}, {"status": TaskStatus.CANCELLED}], ids=str)
+def test_of_two_that_are_written_together_neither_is_without_the_other(rows, dynamodb, change):
+    """The second is not as expected: nothing is done, and what is there is told."""
+    changes = claimed_with_follower(rows, dynamodb, **change)
+    with pytest.raises(RowConflict) as caught:
+        rows.apply_together(changes)
+    assert caught.value.found == sequence_row(1, **change)
+    assert get(dynamodb, task(0))["status"] == "Running"
+
+
+def test_a_transaction_has_a_token_that_makes_its_repetition_an_echo(rows, dynamodb):
+    """botocore fills in ClientRequestToken before its retries, so that they all carry the same."""
+    bodies = []
+    dynamodb.meta.events.register("before-call.dynamodb.TransactWriteItems", lambda params, **_: bodies.append(params))
+    rows.apply_together(claimed_with_follower(rows, dynamodb))
+    (sent,) = bodies
+    assert len(json.loads(sent["body"])["ClientRequestToken"]) == 36
+
+
+def test_a_transaction_that_is_refused_for_another_reason_is_no_conflict():
+    """Throttled, or in conflict with another write: nobody knows what is there."""
+
+    def cancelled(**_):
+        reasons = [{"Code": "None"}, {"Code": "TransactionConflict"}]
+        answer = {"Error": {"Code": "TransactionCanceledException"}, "CancellationReasons": reasons}
+        raise ClientError(answer, "TransactWriteItems")
+
+    store = TaskRows("Tasks", "Suppressions", Client(None, transact_write_items=cancelled))
+    with pytest.raises(ClientError):
+        store.apply_together([sequences.release(sequence_row(1), 1)])
 
 
 def test_no_change_is_made_that_the_table_of_transitions_does_not_know():
