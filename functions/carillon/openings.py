@@ -75,22 +75,20 @@ def openings(pace: CampaignPace, start: int, planned: Mapping[date, int] | None 
     Raises:
         PlanRefused: nothing is open for more than a year, or see `holidays`.
     """
-    day = _day_of(pace, start)
-    last_open = day
-    while day <= last_open + timedelta(days=_LOOKED_AT):
+    day = given = _day_of(pace, start)
+    while day <= given + timedelta(days=_LOOKED_AT):
         left = pace.per_day - (planned or {}).get(day, 0)
         bounds = open_on(pace, day)
-        if bounds:
-            last_open = day
         gap = max(1, -(-sum(end - begin for begin, end in bounds) // pace.per_day))
         for begin, end in bounds:
             start = max(begin, start)
             while start < end and left > 0:
                 yield start
+                given = day
                 start += gap
                 left -= 1
         day += timedelta(days=1)
-    raise PlanRefused("the pace is not open for more than a year: give it a window, a weekday or fewer holidays")
+    raise PlanRefused("the pace has no room for more than a year: raise per_day, or give it more windows or weekdays")
 
 
 def first_opening(spec: CampaignSpec, timezone: str | None, after: int) -> int:
