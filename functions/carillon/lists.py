@@ -154,7 +154,8 @@ class RecipientList:
         if self.rows != way.rows:
             return False
         self.database.execute(
-            "CREATE VIEW cells AS SELECT rowid + 2 AS line, NULL::VARCHAR AS note, NULL::VARCHAR AS surplus, * FROM loaded"
+            "CREATE VIEW cells AS SELECT rowid + 2 AS line, NULL::VARCHAR AS note, NULL::VARCHAR AS surplus, * "
+            "FROM loaded"
         )
         return True
 
@@ -191,7 +192,7 @@ class RecipientList:
             f"""
             CREATE TABLE records AS
             WITH cleaned AS (
-                SELECT line, note, coalesce({trimmed(f"c{self.address_column.index}")}, '') AS written,
+                SELECT *, coalesce({trimmed(f"c{self.address_column.index}")}, '') AS written,
                     {zone} AS zone_written, {self._locale_written} AS locale_written, {self._inside} AS inside
                 FROM cells
             ), judged AS (
@@ -203,7 +204,8 @@ class RecipientList:
                     WHEN address IS NULL THEN fault(written)
                 END AS fault FROM judged
             )
-            SELECT line, note, address, sha256(lower(address)) AS digest,
+            SELECT line, note, surplus, {", ".join(f"c{column.index}" for column in self.columns)},
+                address, sha256(lower(address)) AS digest,
                 coalesce(locales.name, {text(self._fallback_locale)}) AS locale,
                 locales.name IS NULL AND coalesce(locale_written, '') <> '' AS locale_unknown,
                 coalesce(zones.name, {text(fallback) if fallback else "NULL"}) AS timezone,
@@ -220,15 +222,19 @@ class RecipientList:
             """
             UPDATE records SET reason = 'duplicate', detail = 'the same person as line ' || first.line
             FROM (
-                SELECT digest, min(line) AS line FROM records WHERE reason IS NULL GROUP BY digest HAVING count(*) > 1
+                SELECT digest, min(line) AS line FROM records
+                WHERE reason IS NULL AND hash(digest) IN (
+                    SELECT hash(digest) FROM records WHERE reason IS NULL GROUP BY ALL HAVING count(*) > 1
+                )
+                GROUP BY digest HAVING count(*) > 1
             ) AS first
             WHERE records.digest = first.digest AND records.reason IS NULL AND records.line <> first.line
             """
         )
+        db.execute("DROP VIEW cells")
+        db.execute("DROP TABLE loaded")
         db.execute(
-            "CREATE VIEW accepted AS SELECT line, note, address, digest, timezone, locale, zone_unknown, "
-            "locale_unknown FROM records "
-            "WHERE reason IS NULL"
+            "CREATE VIEW accepted AS SELECT * EXCLUDE (reason, detail, surplus) FROM records WHERE reason IS NULL"
         )
 
     def _learn_locales(self) -> None:
@@ -258,11 +264,9 @@ class RecipientList:
         self.database.unregister("these")
 
     def refuse_where(self, condition: str, reason: str, detail: str = "NULL") -> None:
-        """Take out the accepted of whom ``condition`` is true; it and ``detail`` are SQL over `accepted` and the cells
-        ``c0``, ``c1``, …"""
-        self._refuse_lines(
-            f"SELECT line, {detail} AS detail FROM accepted JOIN cells USING (line) WHERE {condition}", reason
-        )
+        """Take out the accepted of whom ``condition`` is true; it and ``detail`` are SQL over `accepted`, which has
+        the cells ``c0``, ``c1``, … too."""
+        self._refuse_lines(f"SELECT line, {detail} AS detail FROM accepted WHERE {condition}", reason)
 
     def _refuse_lines(self, query: str, reason: str) -> None:
         self.database.execute(
@@ -290,7 +294,7 @@ class RecipientList:
         wanted = ", ".join(self.cell(name) for name in prepared.placeholders)
         refused: dict[str, list[tuple[int, str]]] = {"missing_value": [], "invalid_value": []}
         for line, *values in self._pages(
-            f"SELECT line, {wanted} FROM accepted JOIN cells USING (line) WHERE {' OR '.join(suspects)} ORDER BY line"
+            f"SELECT line, {wanted} FROM accepted WHERE {' OR '.join(suspects)} ORDER BY line"
         ):
             try:
                 renderer.render(dict(zip(prepared.placeholders, values, strict=True)), given)
@@ -311,7 +315,7 @@ class RecipientList:
         return f"({blank(self.cell(placeholder))})"
 
     def cell(self, placeholder: str) -> str:
-        """What fills ``placeholder``, as SQL over `accepted` and the cells."""
+        """What fills ``placeholder``, as SQL over `accepted`."""
         if placeholder in (syntax.LOCALE, syntax.ZONE):
             return "locale" if placeholder == syntax.LOCALE else "timezone"
         return next(f"c{c.index}" for c in self.columns if placeholder in c.placeholders)
@@ -386,7 +390,7 @@ class RecipientList:
         described = [(c.name, "string", f"c{c.index}") for c in self.columns] + own
         selected = ", ".join(f'{expression} AS "{name}"' for name, _, expression in described)
         self.database.execute(
-            f"COPY (SELECT {selected} FROM accepted JOIN cells USING (line) ORDER BY line) "
+            f"COPY (SELECT {selected} FROM accepted) "
             f"TO {text(str(target))} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
         )
         return [{"Name": name, "Type": kind} for name, kind, _ in described]
@@ -402,7 +406,7 @@ class RecipientList:
             for cell, label in [*((f"c{c.index}", c.label) for c in self.columns), ("surplus", "surplus cells")]
         )
         self.database.execute(
-            f"COPY (SELECT line, records.reason, records.detail, {defused} FROM records JOIN cells USING (line) "
+            f"COPY (SELECT line, records.reason, records.detail, {defused} FROM records "
             f"WHERE records.reason <> {text(NOT_REJECTED)} ORDER BY line) "
             f"TO {text(str(target))} (FORMAT csv, HEADER true, NULL '')"
         )

@@ -72,13 +72,11 @@ class TaskTable:
         self.database.execute(
             f"""
             INSERT INTO tasks
-            WITH ranked AS (
-                SELECT line, digest, address, timezone, locale, row_number() OVER (ORDER BY line) - 1 AS rank
+            WITH filled AS (
+                SELECT {self.count()} + row_number() OVER (ORDER BY line) - 1 AS n, digest, address, timezone,
+                    {draft.moment or "NULL"} AS moment, {draft.order or "NULL"} AS ranking,
+                    {data_sql(draft.data)} AS input
                 FROM accepted
-            ), filled AS (
-                SELECT {self.count()} + rank AS n, digest, address, timezone, {draft.moment or "NULL"} AS moment,
-                    {draft.order or "NULL"} AS ranking, {data_sql(draft.data)} AS input
-                FROM ranked JOIN cells USING (line)
             )
             SELECT n, {draft.step}, '{draft.step}-' || left(digest, {keys.DIGITS}), address, timezone, moment, ranking,
                 {draft.waits}, NULL, input, {draft.size_sql("input", "address")}
@@ -195,8 +193,8 @@ class TaskTable:
     def named(self, some: NDArray[np.bool_]) -> set[str]:
         """The ids of ``some`` tasks, by ``n``."""
         cursor = self.database.cursor()
-        cursor.register("some", {"n": np.flatnonzero(some)})
-        return {task for (task,) in cursor.execute("SELECT task FROM tasks JOIN some USING (n)").fetchall()}
+        cursor.register("these", {"n": np.flatnonzero(some)})
+        return {task for (task,) in cursor.execute("SELECT task FROM tasks JOIN these USING (n)").fetchall()}
 
     def sizes(self) -> Ints:
         """By ``n``: bytes that a task takes in EnrolBatch's result, `batches.schedule_overhead` left out."""
