@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from carillon.keys import address_hash
 from carillon.transitions import TaskStatus
 from local.demo.recipients import FALLBACK_ZONE, DemoList, make
 from local.deployment import ROOT, Deployment, DeploymentFailed, Outcome, Refused
@@ -52,20 +51,15 @@ class Demo:
 
     def set_pace(self, rate_per_second: int) -> None:
         """How fast the sending domain may send: a row of the settings table, obeyed by the next batch."""
-        self.stack.client("dynamodb").update_item(
-            TableName=self.stack.outputs["SettingsTable"],
-            Key={"name": {"S": "pace"}},
-            UpdateExpression="SET rate_per_second = :rate, daily_cap = :cap",
-            ExpressionAttributeValues={":rate": {"N": str(rate_per_second)}, ":cap": {"N": "20000"}},
-        )
+        self.api.call("PUT", "/settings/pace", {"rate_per_second": rate_per_second, "daily_cap": 20_000})
+
+    def sign(self, postal_address: str) -> None:
+        """Who the sender is, as the law wants it at the foot of every e-mail."""
+        self.api.call("PUT", "/settings/sender", {"postal_address": postal_address})
 
     def suppress(self, addresses: frozenset[str]) -> None:
         """These people have unsubscribed from everything."""
-        for address in addresses:
-            self.stack.client("dynamodb").put_item(
-                TableName=self.stack.outputs["SuppressionsTable"],
-                Item={"address_hash": {"S": address_hash(address.lower())}, "topic": {"S": "*"}},
-            )
+        self.api.call("POST", "/suppressions", {"addresses": sorted(addresses), "topic": "*", "reason": "unsubscribed"})
 
     def launch(self, name: str, recipients: DemoList, rule: dict[str, Any]) -> str:
         """Create, upload and launch through the API; the campaign's id, once it is dispatching."""
@@ -194,6 +188,7 @@ def show_outcomes(outcomes: dict[str, tuple[str, Outcome]]) -> None:
 def run(demo: Demo) -> bool:
     """The whole demo; whether every promise was kept."""
     demo.deploy()
+    demo.sign("The Ringers' Guild, Bell Lane 1, 10115 Berlin")
     first, second = make(500), make(160, seed=7)
     demo.suppress(first.suppressed | second.suppressed)
 

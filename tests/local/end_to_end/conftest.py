@@ -19,5 +19,6 @@ def stage(cloud: Cloud) -> Iterator[Stage]:
     stack.deploy()
     played = Stage(cloud, stack)
     played.pace()
+    stack.api.call("PUT", "/settings/sender", {"postal_address": "Ringers' Lane 1, 10115 Berlin"})
     yield played
     cloud.scheduler.faults.set()

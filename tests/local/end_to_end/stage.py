@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from carillon import keys
 from local.cloud import Cloud
 from local.deployment import Deployment
 from local.ses.mailbox import accepted
 
-TEMPLATE = b"<html><body><h1>Hello {{ first_name | default('you') }}</h1></body></html>"
+FOOT = b'<p>{{ postal_address }} <a href="{{ unsubscribe_url }}">Unsubscribe</a></p>'
+TEMPLATE = b"<html><body><h1>Hello {{ first_name | default('you') }}</h1>" + FOOT + b"</body></html>"
 PATIENCE = 90
 """Seconds without any change after which a test gives up; the machine is shared and slow at times."""
 
@@ -27,19 +27,11 @@ class Stage:
 
     def pace(self, rate_per_second: float = 40, daily_cap: int = 100_000) -> None:
         """Set how fast the identity may send."""
-        self.stack.client("dynamodb").update_item(
-            TableName=self.stack.outputs["SettingsTable"],
-            Key={"name": {"S": "pace"}},
-            UpdateExpression="SET rate_per_second = :rate, daily_cap = :cap",
-            ExpressionAttributeValues={":rate": {"N": str(rate_per_second)}, ":cap": {"N": str(daily_cap)}},
-        )
+        self.api.call("PUT", "/settings/pace", {"rate_per_second": rate_per_second, "daily_cap": daily_cap})
 
     def suppress(self, address: str, topic: str = "*") -> None:
         """Somebody has unsubscribed."""
-        self.stack.client("dynamodb").put_item(
-            TableName=self.stack.outputs["SuppressionsTable"],
-            Item={"address_hash": {"S": keys.address_hash(address.lower())}, "topic": {"S": topic}},
-        )
+        self.api.call("POST", "/suppressions", {"addresses": [address], "topic": topic, "reason": "asked by letter"})
 
     def create(self, content: bytes | None, rule: dict[str, Any] | None = None, **spec: Any) -> str:
         """A campaign with its list and template uploaded; ``content`` None uploads no list."""
