@@ -1,9 +1,9 @@
-"""How fast a list is prepared and planned, beside DuckDB's bare copy of the same file to Parquet.
+"""How fast a campaign is planned, beside numpy's bare sort of as many targets.
 
-    python bench/bench_planning.py [ROWS] [--planning-only]
+    python bench/bench_planning.py [TASKS]
 
-Prints seconds for each part, and the peak of memory. Figures of a shared machine are noisy: compare them with the
-bare copy in the same run.
+CPU seconds, for it is one thread. Figures of a shared machine are noisy all the same: what counts is the ratio to the
+sort, which is timed before and after.
 """
 
 from __future__ import annotations
@@ -11,110 +11,84 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from datetime import time as wall_time
 from pathlib import Path
+from typing import Any
 
-import duckdb
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functions"))
 
-from carillon import batches, curve, planning
-from carillon.lists import RecipientList
-from carillon.shapes import CampaignPace, ListSpec, Step
-from carillon.typesetting import prepare
+from carillon import rules, zones
+from carillon.clocks import Clocks
+from carillon.curve import Ints
+from carillon.ledger import NOTHING, Taken
+from carillon.planning import Limits, Request, interleave, plan
+from carillon.rules import EXACT, WALL_TIME, Cells
+from carillon.shapes import CampaignPace, ColumnDate, Offset, QuietHours
 
 NOW = 1_796_000_000
-QUEUE = "https://sqs.eu-central-1.amazonaws.com/123456789012/carillon-send"
+RANDOM = np.random.default_rng(1)
+ZONES = [name for name in sorted(zones.names()) if "/" in name and not name.startswith("Etc/")][::10][:40]
 
 
-@contextmanager
-def timed(what: str) -> Iterator[None]:
-    """Print how long the body took, and the peak of memory by then."""
-    began = time.perf_counter()
-    yield
+def timed[T](what: str, work: Callable[[], T], sort: float | None = None) -> tuple[T, float]:
+    """What ``work`` gives, and the CPU seconds it took; prints them, and how many of ``sort`` they are."""
+    began = time.process_time()
+    result = work()
+    took = time.process_time() - began
+    ratio = f"{took / sort:8.1f} ×" if sort else " " * 10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{what:<42}{time.perf_counter() - began:8.2f} s   peak {peak:6.0f} MB", flush=True)
+    print(f"{what:<62}{took:7.2f} s{ratio}   peak {peak:6.0f} MB", flush=True)
+    return result, took
 
 
-def write_list(path: Path, rows: int) -> None:
-    """A list of eight columns; every fiftieth row has a fault."""
-    with path.open("w") as out:
-        out.write("email,first_name,last_name,city,country,timezone,customer_no,renewal_date\n")
-        for n in range(rows):
-            address = f"user{n}" if n % 50 == 7 else f"user{n}@example{n % 1000}.com"
-            out.write(f'{address},First{n % 997},Last{n % 9973},"City, {n % 101}",DE,Europe/Berlin,{n:09},2026-12-24\n')
-
-
-def bench_planning(tasks: int) -> None:
-    """Slots alone: bare rate, and windows with a daily cap."""
-    targets = NOW + np.random.default_rng(1).integers(0, 86_400, tasks)
-    cases = {
-        "planning: a rate": planning.Limits(lambda s, d: curve.build(None, 100.0, s, d), None, "UTC"),
-        "planning: windows, a rate and a daily cap": planning.Limits(
-            lambda s, d: curve.build(CampaignPace(per_day=tasks // 10 or 1), 14.0, s, d),
-            lambda day: tasks // 20 or 1,
-            "UTC",
-        ),
-    }
-    for what, limits in cases.items():
-        with timed(what):
-            planning.plan(targets, NOW, limits)
-
-
-def bench_preparation(rows: int, work: Path) -> None:
-    """The whole preparation of one list, S3 and DynamoDB left out."""
-    source = work / "list.csv"
-    write_list(source, rows)
-    print(f"list: {rows:,} rows, {source.stat().st_size / 1e6:,.0f} MB")
-    with timed("bare copy to Parquet by DuckDB"):
-        duckdb.connect().execute(
-            f"COPY (SELECT * FROM read_csv('{source}', all_varchar = true)) "  # noqa: S608  (a path of our own)
-            f"TO '{work / 'bare.parquet'}' (FORMAT parquet, COMPRESSION zstd)"
-        )
-    step = Step.model_validate({"template": "t.html", "subject": "Hello {{ first_name }}", "rule": {"kind": "asap"}})
-    prepared = prepare(step, "<p>Dear {{ first_name }} {{ last_name }} in {{ city }}, until {{ renewal_date }}</p>")
-    began = time.perf_counter()
-    directory = work / "own"
-    directory.mkdir()
-    recipients = RecipientList(source, ListSpec(), directory, memory_limit="1GB")
-    with timed("read and judge"):
-        recipients.read()
-    overhead = batches.schedule_overhead("bench", 1, QUEUE)
-    with timed("missing and oversized values"):
-        recipients.refuse_incomplete(prepared)
-        recipients.refuse_oversized(prepared, overhead)
-    with timed("hashes, for suppressions"):
-        for _ in recipients.hashes():
-            pass
-    tasks = recipients.tasks()
-    with timed("tasks"):
-        recipients.add_tasks(tasks, 1, prepared, None)
-    limits = planning.Limits(lambda s, d: curve.build(None, 1000.0, s, d), lambda day: rows, "UTC")
-    with timed("slots"):
-        slots = planning.plan(np.full(tasks.count(), NOW), NOW, limits)
-    with timed("recipients.parquet and rejects.csv"):
-        recipients.write_recipients(directory / "recipients.parquet")
-        recipients.write_rejects(directory / "rejects.csv")
-    (directory / "batches").mkdir()
-    with timed("batches"):
-        cut = tasks.cut(slots, directory / "batches", "g1-bench", overhead)
-    print(f"{recipients.count():,} valid, {len(cut.manifest):,} batches, in all {time.perf_counter() - began:.2f} s")
+def due(tasks: int) -> tuple[Clocks, Ints, rules.Targets]:
+    """Different date-times of a column, over a month and `ZONES`; each tenth names its offset."""
+    clocks = Clocks()
+    zone = clocks.numbers(ZONES)[RANDOM.integers(0, len(ZONES), tasks)]
+    cells = Cells(
+        NOW + RANDOM.permutation(np.arange(tasks) * 30 * 86_400 // tasks),
+        np.where(RANDOM.integers(0, 10, tasks) == 0, EXACT, WALL_TIME),
+    )
+    rule = ColumnDate.model_validate({"kind": "column", "column": "at", "offset": "P1D"})
+    return clocks, zone, rules.targets(rule, zone, clocks, now=NOW, stack_zone="UTC", cells=cells)
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run every case."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="?", type=int, default=1_000_000)
-    parser.add_argument("--planning-only", action="store_true")
-    options = parser.parse_args()
-    bench_planning(options.rows)
-    if not options.planning_only:
-        with tempfile.TemporaryDirectory() as work:
-            bench_preparation(options.rows, Path(work))
+    parser.add_argument("tasks", nargs="?", type=int, default=1_000_000)
+    tasks = parser.parse_args().tasks
+    within_a_day = NOW + RANDOM.integers(0, 86_400, tasks)
+    _, sort = timed("numpy: sort of the targets", lambda: np.argsort(within_a_day, kind="stable"))
+    timed("mailbox domains interleaved", lambda: interleave(RANDOM.integers(0, 5_000, tasks)), sort)
+    (clocks, zone, targets), _ = timed(f"targets: a column of date-times, {len(ZONES)} zones", lambda: due(tasks), sort)
+
+    minutes = np.arange(NOW // 60, NOW // 60 + 60 * 1440)
+    ledger = Taken(minutes, RANDOM.integers(1, 200, len(minutes)))
+    office = CampaignPace(per_day=tasks // 10 or 1)
+    night = QuietHours(start=wall_time(21), end=wall_time(8))
+    blast = rules.Targets(within_a_day, zone, clocks.wall(zone, within_a_day))
+
+    def case(what: str, of: rules.Targets, pace: CampaignPace | None, cap: int | None, **more: Any) -> None:
+        taken = more.pop("taken", NOTHING)
+        limits = Limits(pace, 14.0, None if cap is None else (lambda _: cap), "UTC", taken)
+        found, _ = timed(what, lambda: plan(Request(of, zone, clocks, NOW, NOW, limits, **more)), sort)
+        assert (found.slots >= 0).all() or found.unplanned()
+
+    case("plan: a day's targets at 14 a second", blast, None, None)
+    case("plan: the same, a month's date-times", targets, None, None)
+    case("plan: windows and a daily cap, 20 days", blast, office, tasks // 20 or 1)
+    case("plan: the same, and other campaigns' minutes of 60 days", blast, office, tasks // 15 or 1, taken=ledger)
+    case("plan: quiet hours", blast, None, None, quiet_hours=night)
+    case("plan: quiet hours, windows, cap and ledger", blast, office, tasks // 15 or 1, taken=ledger, quiet_hours=night)
+    case("plan: within 2 hours, others skipped", blast, None, None, within=Offset(seconds=7200), if_late="skip")
+    case("plan: quiet hours, ledger, within a day, else the next day", blast, None, None,
+         taken=ledger, quiet_hours=night, within=Offset(days=1))  # fmt: skip
+    timed("numpy: sort of the targets, again", lambda: np.argsort(within_a_day, kind="stable"), sort)
 
 
 if __name__ == "__main__":
