@@ -217,3 +217,21 @@ def reachable(scope: Mapping[str, Any], start: str) -> set[str]:
 def endings(scope: Mapping[str, Any], start: str) -> set[str]:
     """The states in which the ways from ``start`` end."""
     return {name for name in reachable(scope, start) if not list(successors(scope["States"][name]))}
+
+
+@each_machine
+def test_every_expression_is_one_line(machine: StateMachine) -> None:
+    """asl-validator takes no line break inside ``{% … %}``, and YAML keeps one before a line that is indented more."""
+
+    def texts(value: Any) -> Iterator[str]:
+        match value:
+            case dict():
+                for member in value.values():
+                    yield from texts(member)
+            case list():
+                for member in value:
+                    yield from texts(member)
+            case str():
+                yield value
+
+    assert [text for text in texts(machine.definition) if "\n" in text] == []
