@@ -201,7 +201,8 @@ class SettingsTable:
 
     def postal_address(self) -> str | None:
         """The sender's postal address; None: nobody has set one."""
-        return self._item(_SENDER).get("postal_address", {}).get("S")
+        text: str | None = self._item(_SENDER).get("postal_address", {}).get("S")
+        return text
 
     def set_postal_address(self, text: str) -> None:
         """Set it, and nothing beside it."""
