@@ -176,7 +176,7 @@ def test_formulas_are_defused_where_a_spreadsheet_would_open_them(written: Any, 
 
 def test_duckdb_reaches_nothing_outside_its_directory(written: Any) -> None:
     """No SQL that a list could ever smuggle in reads this machine's files or changes that."""
-    database = written("email\na@example.com\n")._database
+    database = written("email\na@example.com\n").database
     for attempt in ("SELECT * FROM read_csv('/etc/passwd')", "SET enable_external_access = true", "INSTALL httpfs"):
         with pytest.raises(duckdb.Error):
             database.execute(attempt)
