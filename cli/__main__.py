@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from cli.inspect import inspect
+from cli.plan import plan
 
 app = typer.Typer(help="E-mail campaigns from your own AWS account.", no_args_is_help=True, add_completion=False)
 
@@ -15,6 +16,7 @@ def _carillon() -> None:
 
 
 app.command()(inspect)
+app.command()(plan)
 
 if __name__ == "__main__":
     app(prog_name="carillon")

@@ -83,7 +83,7 @@ def costs(emails: int, batches: int, price_plan: str) -> list[Cost]:
         found.append(
             Cost(
                 service=service,
-                what=" + ".join(f"{_written(quantity)} {price.unit.partition(',')[0]}" for price, quantity in parts),
+                what=" + ".join(f"{written(quantity)} {price.unit.partition(',')[0]}" for price, quantity in parts),
                 usd=sum(price.of(quantity) for price, quantity in parts),
                 price="; ".join(str(price) for price, _ in parts),
             )
@@ -108,7 +108,8 @@ def costs(emails: int, batches: int, price_plan: str) -> list[Cost]:
     return found
 
 
-def _written(quantity: float) -> str:
+def written(quantity: float) -> str:
+    """``quantity`` as people read it."""
     return f"{quantity:,.0f}" if quantity >= 10 or quantity == int(quantity) else f"{quantity:.3g}"
 
 
@@ -159,9 +160,9 @@ def _fit(quota: str, limit: float | None, needed: float, fix: str) -> Fit:
 def refusals(quotas: list[Fit]) -> list[str]:
     """Why a launch is refused for its quotas, each with the fix."""
     return [
-        f"{fit.quota}: the plan needs {fit.needed:,g} and the quota is {fit.limit:,g}: {fit.fix}"
+        f"{fit.quota}: the plan needs {written(fit.needed)} and the quota is {written(fit.limit)}: {fit.fix}"
         for fit in quotas
-        if not fit.fits
+        if not fit.fits and fit.limit is not None
     ]
 
 

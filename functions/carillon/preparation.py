@@ -6,6 +6,7 @@ campaign's record, if the campaign is still this launch's. A dry run goes the sa
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from carillon import (
     roster,
     timetable,
 )
-from carillon.errors import CampaignStateConflict, PlanRefused
+from carillon.errors import CampaignStateConflict, IdentityNotVerified, PlanRefused
 from carillon.forecast import Quotas
 from carillon.ledger import Ledger
 from carillon.lists import RecipientList, open_database
@@ -141,7 +142,7 @@ class Preparation:
         readiness.check_identity(campaign.spec, self.sending_domain, self.identities)
         account = self.identities.account()
         self.pace.record_quota(account.max_24_hour_send)
-        _refuse([*readiness.objections(account), *direct.objections(campaign.spec, self.pace.read())])
+        _refuse(self._objections(campaign.spec, account, self.pace.read()))
         first: dict[str, Any] = {}
         with tempfile.TemporaryDirectory(prefix="carillon-") as directory:
             if campaign.prepared:
@@ -165,8 +166,10 @@ class Preparation:
         self._keep_templates(counted, request)
         return PrepareListResult.model_validate(counted.summary)
 
-    def plan(self, request: Prepare) -> Plan:
+    def plan(self, request: Prepare, slots_to: Path | None = None) -> Plan:
         """What a launch would do now: the same way, up to what it would take, enrol or send.
+
+        ``slots_to``: a file for every e-mail's target and slot (`timetable.write_slots`).
 
         What a launch would be refused for is in the plan (`Plan.refusals`), but for a list, template or pace that
         nothing can be planned with.
@@ -186,6 +189,9 @@ class Preparation:
             terms = self._terms(account)
             made = timetable.look(timetable.request(tasks, spec, terms, now), self.ledger, campaign_id)
             slots = made.planned.slots
+            if slots_to is not None:
+                timetable.write_slots(tasks, made, work / "slots.csv")
+                shutil.move(work / "slots.csv", slots_to)
             schedules, waiting = tasks.planned(slots)
             quotas = forecast.fits(made, schedules, terms.pace, account, self.quotas)
             count = schedules + waiting
@@ -215,8 +221,8 @@ class Preparation:
                 list_warnings=found.recipients.warnings(),
                 warnings=found.warnings,
                 refusals=[
-                    *readiness.objections(account),
-                    *direct.objections(spec, terms.pace),
+                    *self._unverified(spec),
+                    *self._objections(spec, account, terms.pace),
                     *forecast.refusals(quotas),
                     *([] if count else [_nobody_planned(spec, len(slots))]),
                 ],
@@ -307,6 +313,21 @@ class Preparation:
         for draft in found.drafts:
             tasks.add(draft)
         return found, tasks, overhead
+
+    def _objections(self, spec: CampaignSpec, account: Account, pace: Pace) -> list[str]:
+        """Why nothing could be launched, whatever the list."""
+        return [
+            *readiness.objections(account),
+            *readiness.unaddressed(self.postal_address()),
+            *direct.objections(spec, pace),
+        ]
+
+    def _unverified(self, spec: CampaignSpec) -> list[str]:
+        try:
+            readiness.check_identity(spec, self.sending_domain, self.identities)
+        except IdentityNotVerified as refusal:
+            return [str(refusal)]
+        return []
 
     def _keep_templates(self, campaign: Campaign, request: Prepare) -> None:
         """Have SES keep the templates of a direct campaign, as the preparation that counts has written them.

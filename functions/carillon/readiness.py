@@ -10,6 +10,9 @@ from carillon import addresses
 from carillon.errors import IdentityNotVerified
 from carillon.shapes import CampaignSpec
 
+type PricePlan = Literal["NONE", "ESSENTIALS", "PRO", "ENTERPRISE"]
+"""SES's; ``NONE`` is à la carte."""
+
 
 @dataclass(frozen=True)
 class Account:
@@ -23,8 +26,7 @@ class Account:
     """Recipients in any 24 hours; -1: any number."""
     max_send_rate: float
     """Recipients a second."""
-    price_plan: Literal["NONE", "ESSENTIALS", "PRO", "ENTERPRISE"]
-    """``NONE``: à la carte."""
+    price_plan: PricePlan
 
 
 class Identities(Protocol):
@@ -96,3 +98,12 @@ def objections(account: Account) -> list[str]:
             "switch sending on again (aws sesv2 put-account-sending-attributes --sending-enabled)"
         )
     return found
+
+
+def unaddressed(postal_address: str | None) -> list[str]:
+    """Why nobody may be written to without the sender's postal address; with the fix."""
+    if postal_address and postal_address.strip():
+        return []
+    return [
+        "the sender has no postal_address, which every commercial e-mail has to show: set it by PUT /settings/sender"
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from carillon.pace import Pace
 from carillon.planning import Follow, Limits, Planned, Request
 from carillon.rules import Targets
 from carillon.shapes import AfterPrevious, CampaignPace, CampaignSpec, Step
+from carillon.sql import text
 from carillon.tasks import TaskTable
 
 
@@ -133,6 +135,38 @@ def look(wanted: Request, book: Ledger, campaign_id: str) -> Timetable:
 def _planned(wanted: Request, taken: Taken) -> Timetable:
     bounded = replace(wanted, limits=replace(wanted.limits, taken=taken))
     return Timetable(bounded, planning.plan(bounded))
+
+
+def write_slots(tasks: TaskTable, made: Timetable, target: Path) -> None:
+    """Every e-mail as CSV, in the order of slots: address, step, target (the recipient's wall clock, with its offset
+    from UTC), timezone, slot (UTC), and why there is none."""
+    clocks, zone, planned = made.request.clocks, made.request.zone, made.planned
+    wall = clocks.wall(zone, planned.targets.at)
+    cursor = tasks.database.cursor()
+    cursor.register(
+        "planned",
+        {
+            "n": np.arange(len(zone)),
+            "wall": wall,
+            "ahead": wall - planned.targets.at,
+            "zone": np.array(clocks.names, dtype=object)[zone],
+            "slot": planned.slots,
+            "reason": np.array(planning.REASONS, dtype=object)[planned.reason],
+        },
+    )
+    cursor.execute(
+        f"""
+        COPY (
+            SELECT address, step, strftime(make_timestamp(wall * 1000000), '%Y-%m-%dT%H:%M:%S')
+                || CASE WHEN ahead < 0 THEN '-' ELSE '+' END
+                || strftime(make_timestamp(abs(ahead) * 1000000), '%H:%M') AS target, zone AS timezone,
+                CASE WHEN slot >= 0 THEN strftime(make_timestamp(slot * 1000000), '%Y-%m-%dT%H:%M:%SZ') END AS slot,
+                nullif(reason, '') AS reason
+            FROM tasks JOIN planned USING (n) ORDER BY planned.slot < 0, planned.slot, n
+        ) TO {text(str(target))} (FORMAT csv, HEADER true, NULL '')
+        """  # noqa: S608  (a path of ours, through `sql.text`)
+    )
+    cursor.close()
 
 
 def days(first_slot: str | None, last_slot: str | None) -> list[date]:
