@@ -27,10 +27,14 @@ from botocore.awsrequest import AWSResponse
 
 from carillon import claims, keys
 from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.enrichment import LambdaEnrichers
+from carillon.adapters.imprint import SenderImprint
 from carillon.adapters.items import to_item
 from carillon.adapters.mail import ONCE, SesMail
 from carillon.adapters.messages import Messages, records
 from carillon.adapters.prepared import PreparedTemplates
+from carillon.adapters.schedules import Schedules
+from carillon.adapters.secrets import UnsubscribeKeys
 from carillon.adapters.settings import PaceTable
 from carillon.adapters.tasks import TaskRows
 from carillon.emails import Email, compose
@@ -39,6 +43,7 @@ from carillon.shapes import Campaign, CampaignSpec, Message, Task
 from carillon.slots import Cadence
 from carillon.templates import Prepared, Renderer
 from carillon.transitions import CampaignState, TaskStatus
+from carillon.unsubscribing import Links
 
 BATCH = 10
 RATE = 1000
@@ -59,12 +64,15 @@ SPEC = CampaignSpec.model_validate(
 PARAGRAPH = (
     '<p style="margin:0 0 16px;font:16px/24px Arial,sans-serif;color:#333">Dear {{ first_name }}, {{ text }}</p>\n'
 )
+FOOTER = '<p><a href="{{ unsubscribe_url }}">unsubscribe</a> {{ postal_address }}</p>'
+GIVEN = {"unsubscribe_url": "https://api.example.com/u/" + "t" * 150, "postal_address": "Main Street 1, Springfield"}
 PREPARED = Prepared(
     subject="{{ first_name }}, your order {{ order }}",
-    html=f"<html><body>{PARAGRAPH * 40}</body></html>",
-    text="Dear {{ first_name }}, {{ text }}\n" * 40,
+    html=f"<html><body>{PARAGRAPH * 40}{FOOTER}</body></html>",
+    text="Dear {{ first_name }}, {{ text }}\n" * 40 + "{{ unsubscribe_url }}\n{{ postal_address }}",
     placeholders=("first_name", "order", "text"),
     required=("first_name", "order", "text"),
+    given=("unsubscribe_url", "postal_address"),
 )
 
 
@@ -77,6 +85,10 @@ class Clock:
     def now(self) -> datetime:
         """Virtual now."""
         return self._now
+
+    def epoch(self) -> float:
+        """Virtual now, in seconds since the epoch."""
+        return self._now.timestamp()
 
     def sleep(self, seconds: float) -> None:
         """Costs nothing."""
@@ -111,7 +123,14 @@ class Aws:
         """As boto3's clients have it."""
 
     def _get_item(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {"Item": self._campaign if arguments["TableName"] == "Campaigns" else self._pace}
+        if arguments["TableName"] == "Campaigns":
+            return {"Item": self._campaign}
+        if arguments["Key"]["name"]["S"] == "sender":
+            return {"Item": {"postal_address": {"S": GIVEN["postal_address"]}}}
+        return {"Item": self._pace}
+
+    def _get_secret_value(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"SecretString": json.dumps({"1": "k" * 64})}
 
     def _batch_get_item(self, arguments: dict[str, Any]) -> dict[str, Any]:
         wanted = arguments["RequestItems"]["Tasks"]["Keys"]
@@ -203,7 +222,8 @@ def boto3_ms(repeat: int = 300) -> float:
 def _example() -> tuple[Email, Message]:
     event, _ = work(1)
     message = Message.model_validate_json(event[0]["Records"][0]["body"])
-    return compose(SPEC, message, Renderer(PREPARED).render(message.data), "example.com"), message
+    rendered = Renderer(PREPARED).render(message.data, GIVEN)
+    return compose(SPEC, message, rendered, "example.com", GIVEN["unsubscribe_url"]), message
 
 
 def _sender(aws: Any, **ports: Any) -> tuple[Sender, Clock]:
@@ -215,8 +235,14 @@ def _sender(aws: Any, **ports: Any) -> tuple[Sender, Clock]:
         "templates": PreparedTemplates("bucket", aws),
         "mail": SesMail("carillon", aws),
         "queue": Messages("queue", "dead", aws),
+        "links": Links("https://api.example.com", UnsubscribeKeys("secret", aws, now=clock.epoch)),
+        "imprint": SenderImprint("Settings", aws, clock.epoch),
+        "enrichers": LambdaEnrichers(aws),
+        "schedules": Schedules("role", "dead", aws),
         "clock": clock,
         "sending_domain": "example.com",
+        "send_queue_url": "queue",
+        "stack_timezone": "UTC",
         "token": lambda: uuid4().hex,
         "cadence": Cadence(),
     }
@@ -252,7 +278,7 @@ def main(count: int) -> None:
     _, message = _example()
     began = time.process_time()
     for _ in range(1000):
-        renderer.render(message.data)
+        renderer.render(message.data, GIVEN)
     render_ms = time.process_time() - began
     theirs = boto3_ms()
     writes = sum(n for name, n in aws.calls.items() if name in WRITES) / count

@@ -179,3 +179,14 @@ def test_enrolling_in_any_order_and_often_is_enrolling_once(
         highest = max(generation for generation, people in attempts if n in people)
         expected[task(f"r{n}@example.com").task] = (TaskStatus.PENDING, highest)
     assert {row.task: (row.status, row.generation) for row in everything(rows)} == expected
+
+
+def test_what_is_planned_anew_waits_no_more_and_what_is_cancelled_says_why(rows: CampaignRows) -> None:
+    """How a reconciler releases a step, and ends a sequence."""
+    released, ended = task("ana@example.com", waits=True), task("bo@example.com", waits=True)
+    rows.enrol([released, ended])
+    assert rows.renew(released, 1, released.slot + 60, "fresh")
+    assert rows.cancel([ended], Problem(code="PreviousNotSent", message="no")) == 1
+    there = {row.task: row for row in everything(rows)}
+    assert (there[released.task].waits, there[released.task].slot) == (False, released.slot + 60)
+    assert there[ended.task].error == Problem(code="PreviousNotSent", message="no")

@@ -224,3 +224,25 @@ def test_nobody_is_enrolled_as_cancelled_in_a_campaign_that_is_not(rows: Campaig
     with pytest.raises(CampaignStateConflict):
         enrol_batch(closing, campaign(state=state, generation=1), [line()], rows, QUEUE, NOW_SECONDS)
     assert rows.counts("advent").total() == 0
+
+
+def test_what_waits_for_the_step_before_has_a_row_and_no_schedule(rows: CampaignRows) -> None:
+    """Counted as settled, so that ConfirmFanOut misses nothing; twice is the same as once."""
+    waiting = line(task=keys.task_id(1, "ana@example.com"), step=1, waits=True)
+    for _ in range(2):
+        result = enrol_batch(request(count=2), ENQUEUED, [line(), waiting], rows, QUEUE, NOW_SECONDS)
+        assert [schedule.name for schedule in result.schedules] == [line().task]
+        assert (result.enrolled, result.settled) == (2, 1)
+    (row,) = [row for row in rows.page("advent", keys.shard(waiting.task))[0] if row.step == 1]
+    assert (row.status, row.waits, row.slot) == (TaskStatus.PENDING, True, waiting.slot)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_resume_says_anew_who_waits(rows: CampaignRows, waits: bool) -> None:
+    """A step that was released before the pause is planned at once; one whose step before is to go waits again."""
+    follower = {"task": keys.task_id(1, "ana@example.com"), "step": 1}
+    enrol_batch(request(), ENQUEUED, [line(waits=not waits, **follower)], rows, QUEUE, NOW_SECONDS)
+    resumed = campaign(state=CampaignState.ENQUEUED, generation=2)
+    result = enrol_batch(request(2), resumed, [line(waits=waits, **follower)], rows, QUEUE, NOW_SECONDS)
+    assert len(result.schedules) == (0 if waits else 1)
+    assert [row.waits for row in rows.page("advent", keys.shard(follower["task"]))[0]] == [waits]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,22 @@ from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.errors import CampaignNotFound, ReconcileUnfinished
 from carillon.openings import openings
-from carillon.reconciling import AT_ONCE, GRACE, GRACE_BEHIND_A_QUEUE, Reconcile, Reconciled, Reconciler
-from carillon.shapes import BatchLine, CampaignPace, Task
+from carillon.pace import Pace
+from carillon.reconciling import (
+    AT_ONCE,
+    GRACE,
+    GRACE_BEHIND_A_QUEUE,
+    LOOK_EVERY,
+    Reconcile,
+    Reconciled,
+    Reconciler,
+)
+from carillon.shapes import BatchLine, CampaignPace, QuietHours, Step, Task
 from carillon.standing import outside_window
 from carillon.transitions import CampaignState, TaskStatus
 
 from .conftest import NOW, SPEC, campaign, empty_tables, put, task
-from .fakes import FakeBatches, FakeIdentity, FakeQueue, FakeScheduler
+from .fakes import FakeBatches, FakeIdentity, FakeQueue, FakeScheduler, FakeTemplates
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -41,6 +51,7 @@ class World:
         self.queue = FakeQueue()
         self.identity = FakeIdentity()
         self.batches = FakeBatches()
+        self.templates = FakeTemplates()
         fields = {"state": "dispatching", "generation": 1, "enrolled": len(rows)}
         self.campaigns.create(campaign(**fields | changes))
         for row in rows:
@@ -62,7 +73,14 @@ class World:
 
     def run(self, now: datetime = NOW, campaign_id: str | None = "advent") -> list[Reconciled]:
         reconciler = Reconciler(
-            self.campaigns, self.rows, self.batches, self.scheduler, self.queue, self.identity, "Europe/Berlin"
+            self.campaigns,
+            self.rows,
+            self.batches,
+            self.scheduler,
+            self.queue,
+            self.identity,
+            "Europe/Berlin",
+            self.templates,
         )
         return reconciler.run(Reconcile(campaign_id=campaign_id), now)
 
@@ -221,6 +239,276 @@ def test_openings_are_in_order_and_the_sender_holds_them_to_no_other_window(
 
 def _wall(minute: int) -> str:
     return f"{minute // 60 % 24:02d}:{minute % 60:02d}"
+
+
+def test_a_day_that_carries_its_own_gets_only_what_is_missing(client: DynamoDBClient) -> None:
+    """Four a day: Monday has three planned and one sent, Tuesday two; the lost two go on Tuesday."""
+    monday = int(datetime(2026, 11, 30, 8, 0, tzinfo=UTC).timestamp())
+    rows = [task(f"m{n}@example.com", slot=monday + n) for n in range(3)]
+    rows.append(task("sent@example.com", slot=monday + 9, status=TaskStatus.FINISHED))
+    rows += [task(f"t{n}@example.com", slot=monday + 86_400 + n) for n in range(2)]
+    lost = [task(f"lost{n}@example.com", slot=LONG_AGO) for n in range(2)]
+    world = World(client, *rows, *lost, spec=SPEC.model_copy(update={"pace": OFFICE_HOURS}))
+    world.run()
+    days = {datetime.fromtimestamp(world.row(row).slot, UTC).date() for row in lost}
+    assert days == {date(2026, 12, 1)}
+
+
+def test_over_the_identitys_cap_tasks_wait_for_the_next_day_and_are_left_there(client: DynamoDBClient) -> None:
+    """Three more may go today, the cap's day being Berlin's: two wait for its midnight, and no pass moves them."""
+    lost = [task(f"r{n}@example.com", slot=LONG_AGO) for n in range(5)]
+    world = World(client, *lost)
+    world.identity.pace = Pace(daily_cap=10, hours={"2026112907": 7})
+    assert world.run()[0].rescheduled == 5
+    midnight = datetime(2026, 11, 29, 23, 0, tzinfo=UTC).timestamp()
+    slots = sorted(world.row(row).slot for row in lost)
+    start = int(NOW.timestamp()) + 120
+    assert slots == [start, start + 1, start + 2, midnight, midnight + 1]
+    # The three were turned away, for others were faster.
+    world.scheduler.vanish()
+    world.identity.pace = Pace(daily_cap=10, hours={"2026112907": 7, "2026112908": 3})
+    assert world.run(NOW + timedelta(minutes=30))[0].rescheduled == 3
+    tomorrow = sorted(world.row(row).slot for row in lost)
+    assert tomorrow[0] == midnight
+    for hours in (1, 5, 10):
+        assert world.run(NOW + timedelta(hours=hours))[0].rescheduled == 0
+
+
+def test_where_ses_last_24_hours_are_used_up_the_first_hour_with_room_is_taken(client: DynamoDBClient) -> None:
+    """Not the next midnight: what was sent yesterday at noon is forgotten at one."""
+    lost = task("ana@example.com", slot=LONG_AGO)
+    world = World(client, lost)
+    world.identity.pace = Pace(daily_cap=1000, max_24_hour_send=50, hours={"2026112812": 50})
+    world.run()
+    assert world.row(lost).slot == datetime(2026, 11, 29, 13, 0, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize("pace", [Pace(paused=True), Pace(daily_cap=0)], ids=str)
+def test_an_identity_that_sends_nothing_gets_nothing_planned(client: DynamoDBClient, pace: Pace) -> None:
+    """Paused, or capped at nothing: the tasks stay as they are until somebody changes that."""
+    lost = task("ana@example.com", slot=LONG_AGO)
+    world = World(client, lost)
+    world.identity.pace = pace
+    assert world.run()[0].rescheduled == 0
+    assert world.row(lost) == lost
+    world.identity.pace = Pace()
+    assert world.run()[0].rescheduled == 1
+
+
+def test_the_campaigns_of_a_pass_share_the_room(client: DynamoDBClient) -> None:
+    """One may still go today: one of the two campaigns' tasks has a slot today."""
+    rows = [task("ana@example.com", slot=LONG_AGO), task("bo@example.com", slot=LONG_AGO, campaign_id="winter")]
+    world = World(client, rows[0])
+    world.campaigns.create(campaign(campaign_id="winter", state="dispatching", generation=1, enrolled=1))
+    put(client, rows[1])
+    world.plan(rows[1])
+    world.identity.pace = Pace(daily_cap=1)
+    world.run(campaign_id=None)
+    slots = [
+        json.loads(json.loads(s.input)["MessageBody"])["slot"]
+        for g in world.scheduler.groups.values()
+        for s in g.values()
+    ]
+    assert sorted(slot < NOW.timestamp() + 3600 for slot in slots) == [False, True]
+
+
+def test_a_recovery_slot_keeps_out_of_quiet_hours(client: DynamoDBClient) -> None:
+    """Eight in the morning UTC is three at night in New York: the slot is eight o'clock there."""
+    lost = task("ana@example.com", slot=LONG_AGO, timezone="America/New_York")
+    quiet = QuietHours.model_validate({"start": "21:00", "end": "08:00"})
+    world = World(client, lost, spec=SPEC.model_copy(update={"quiet_hours": quiet}))
+    world.run()
+    assert world.row(lost).slot == datetime(2026, 11, 29, 13, 0, tzinfo=UTC).timestamp()
+
+
+# a campaign that somebody else has stopped or resumed
+
+
+class Meanwhile:
+    """The campaigns, with something that happens before a look at one."""
+
+    def __init__(self, world: World, before_look: int, act: Callable[[], object]) -> None:
+        self._campaigns, self._before, self._act, self._looks = world.campaigns, before_look, act, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._campaigns, name)
+
+    def get(self, campaign_id: str) -> Any:
+        if self._looks == self._before:
+            self._act()
+        self._looks += 1
+        return self._campaigns.get(campaign_id)
+
+
+def cancel(world: World) -> None:
+    """As the machine does: say so, delete the group, acknowledge."""
+    dispatching, cancelling = CampaignState.DISPATCHING, CampaignState.CANCELLING
+    world.campaigns.transition("advent", dispatching, 1, cancelling, now=NOW)
+    world.scheduler.delete_group("campaign-advent-g1")
+    world.campaigns.transition("advent", cancelling, 1, CampaignState.CANCELLED, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        cancel,
+        lambda world: world.campaigns.transition(
+            "advent", CampaignState.DISPATCHING, 1, CampaignState.ENQUEUED, now=NOW
+        ),
+        lambda world: world.campaigns.pause("advent", 1, True, now=NOW),
+    ],
+    ids=["cancelled", "resumed", "paused"],
+)
+def test_what_was_stopped_while_its_rows_were_read_is_left_alone(
+    client: DynamoDBClient, act: Callable[[World], object]
+) -> None:
+    """No group comes back and no schedule is made after a cancel has deleted them, and no row changes."""
+    lost = task("ana@example.com", slot=LONG_AGO)
+    world = World(client, lost)
+    groups_before = {"campaign-advent-g1": {}} if act is not cancel else {}
+    world.campaigns = Meanwhile(world, 1, lambda: act(world))  # type: ignore[assignment]
+    assert world.run()[0].rescheduled == 0
+    assert world.scheduler.groups == groups_before
+    assert world.row(lost) == lost
+
+
+def test_a_cancel_stops_a_pass_that_has_begun_to_plan(client: DynamoDBClient) -> None:
+    """It looks again before every 25 schedules: those made before go with the group."""
+    lost = [task(f"r{n}@example.com", slot=LONG_AGO) for n in range(LOOK_EVERY + 5)]
+    world = World(client, *lost)
+    world.campaigns = Meanwhile(world, 2, lambda: cancel(world))  # type: ignore[assignment]
+    assert world.run()[0].rescheduled == LOOK_EVERY
+    assert world.scheduler.groups == {}
+
+
+# sequences
+
+
+DRIP = SPEC.model_copy(
+    update={
+        "steps": tuple(
+            Step.model_validate({"template": "a.html", "subject": "s", "rule": rule})
+            for rule in ({"kind": "asap"}, *[{"kind": "after_previous", "offset": "P3D"}] * 2)
+        )
+    }
+)
+ANA = "ana@example.com"
+
+
+def step(number: int, address: str = ANA, **changes: Any) -> Task:
+    """A task of the drip; all but the first wait, and were planned for long ago."""
+    name = keys.task_id(number, address)
+    token = keys.client_token("advent", 1, name, 0)
+    fields = {"task": name, "step": number, "waits": number > 0, "slot": LONG_AGO, "client_token": token}
+    return task(address, **fields | changes)
+
+
+def drip(client: DynamoDBClient, *rows: Task) -> World:
+    return World(client, *rows, spec=DRIP)
+
+
+SENT = {"status": TaskStatus.FINISHED, "sent_at": "2026-11-28T07:30:00Z"}
+
+
+def test_a_step_that_nobody_released_is_released(client: DynamoDBClient) -> None:
+    """Three days after the one before went out, with its schedule; the one after it waits on."""
+    world = drip(client, step(0, **SENT), step(1), step(2))
+    (done,) = world.run()
+    assert (done.rescheduled, done.completed) == (1, False)
+    there = world.row(step(1))
+    assert (there.status, there.waits) == (TaskStatus.PENDING, False)
+    assert there.slot == datetime(2026, 12, 1, 7, 30, tzinfo=UTC).timestamp()
+    schedule = world.scheduler.groups["campaign-advent-g1"][step(1).task]
+    assert json.loads(json.loads(schedule.input)["MessageBody"])["data"] == {"of": 1}
+    assert world.row(step(2)) == step(2)
+    assert world.run()[0].rescheduled == 0
+
+
+def test_a_release_that_is_late_goes_as_soon_as_a_schedule_can(client: DynamoDBClient) -> None:
+    """Its time has come while nobody was looking."""
+    world = drip(client, step(0, status=TaskStatus.FINISHED, sent_at="2026-11-01T07:30:00Z"), step(1))
+    world.run()
+    assert world.row(step(1)).slot == NOW.timestamp() + 120
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"status": TaskStatus.FAILED, "error": {"code": "MessageRejected", "message": "no"}},
+        {"status": TaskStatus.FAILED, "error": {"code": "OutcomeUnknown", "message": "no"}},
+        {"status": TaskStatus.CANCELLED},
+        None,
+    ],
+    ids=["failed", "outcome unknown", "cancelled", "never enrolled"],
+)
+def test_what_waits_for_a_step_that_will_not_be_sent_is_cancelled(
+    client: DynamoDBClient, before: dict[str, Any] | None
+) -> None:
+    """All of the chain in one pass, with the reason, and the campaign is complete."""
+    rows = [step(1), step(2)] + ([] if before is None else [step(0, **before)])
+    world = drip(client, *rows)
+    (done,) = world.run()
+    assert (done.pending, done.completed) == (0, True)
+    for number in (1, 2):
+        there = world.row(step(number))
+        assert there.status is TaskStatus.CANCELLED
+        assert there.error is not None
+        assert there.error.code == "PreviousNotSent"
+
+
+@pytest.mark.parametrize("status", [TaskStatus.PENDING, TaskStatus.RUNNING])
+def test_what_waits_for_a_step_that_may_still_be_sent_is_never_overdue(
+    client: DynamoDBClient, status: TaskStatus
+) -> None:
+    """However long ago its forecast was; and it keeps the campaign from completing."""
+    world = drip(client, step(0, status=status, slot=int(NOW.timestamp()) + 60), step(1))
+    (done,) = world.run()
+    assert (done.rescheduled, done.completed) == (0, False)
+    assert world.row(step(1)) == step(1)
+
+
+def test_more_than_ten_steps_are_in_order_too(client: DynamoDBClient) -> None:
+    """Step 10 is read before step 9, for keys are text."""
+    rules = [{"kind": "asap"}, *[{"kind": "after_previous", "offset": "P1D"}] * 11]
+    steps = tuple(Step.model_validate({"template": "a.html", "subject": "s", "rule": rule}) for rule in rules)
+    rows = [step(n, **SENT) for n in range(9)] + [step(9, status=TaskStatus.FAILED), step(10), step(11)]
+    world = World(client, *rows, spec=SPEC.model_copy(update={"steps": steps}))
+    world.run()
+    assert {world.row(step(n)).status for n in (10, 11)} == {TaskStatus.CANCELLED}
+
+
+def test_nobody_is_ended_in_a_campaign_that_was_stopped_meanwhile(client: DynamoDBClient) -> None:
+    """A resume plans these rows itself."""
+    world = drip(client, step(0, status=TaskStatus.FAILED), step(1))
+    world.campaigns = Meanwhile(world, 1, lambda: cancel(world))  # type: ignore[assignment]
+    world.run()
+    assert world.row(step(1)) == step(1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(TaskStatus), st.sampled_from(TaskStatus), st.booleans(), st.booleans()), max_size=6
+    )
+)
+def test_reconciling_a_sequence_twice_is_reconciling_once(
+    people: list[tuple[TaskStatus, TaskStatus, bool, bool]],
+) -> None:
+    """Law: a second pass changes no row; only what waits is cancelled, and only what waits is released."""
+    rows = []
+    for n, (first, second, waits, late) in enumerate(people):
+        slot = LONG_AGO if late else int(NOW.timestamp()) + 60
+        rows.append(step(0, f"r{n}@example.com", status=first, slot=slot))
+        rows.append(step(1, f"r{n}@example.com", status=second, slot=slot, waits=waits))
+    world = World(empty_tables(), *rows, spec=DRIP, enrolled=len(rows) + 1)
+    world.run()
+    once = [world.row(row) for row in rows]
+    for before, after in zip(rows, once, strict=True):
+        changed = before.status is not after.status
+        assert not changed or (before.waits and after.status is TaskStatus.CANCELLED)
+        assert not (before.status is not TaskStatus.PENDING and before.waits != after.waits)
+    world.run()
+    assert [world.row(row) for row in rows] == once
 
 
 def test_one_broken_campaign_keeps_no_other_from_being_reconciled(client: DynamoDBClient) -> None:
