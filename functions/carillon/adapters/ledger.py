@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from carillon.adapters import aws, clock
 from carillon.errors import LedgerConflict
-from carillon.ledger import Day
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
+    from carillon.ledger import Day
 
 KEPT = 40 * 86_400
 """Seconds that a day's item outlives its day: long enough to look up what was planned for it."""
@@ -35,6 +36,8 @@ class LedgerTable:
         Raises:
             TimeoutError: DynamoDB leaves keys unprocessed.
         """
+        from carillon.ledger import Day  # here, for numpy comes with it, and who only gives back has none
+
         by_name = {_name(day): Day(day, 0, {}) for day in days}
         for names in batched(by_name, _AT_ONCE, strict=False):
             for item in self._items(names):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -143,6 +146,13 @@ def test_what_is_planned_for_a_day_already_is_not_planned_on_top_of_it() -> None
     per_day = Counter(datetime.fromtimestamp(moment, UTC).astimezone(zone).date().day for moment in found)
     assert per_day == {30: 2, 1: 8, 3: 8}
     assert found[2:10] == [at("2026-12-01", f"{hour:02}:00", "Europe/Berlin") for hour in range(9, 17)]
+
+
+def test_functions_without_numpy_can_find_openings_and_give_back() -> None:
+    """Only PrepareList has it; the reconciler and the sender plan one task, and a cancel gives back."""
+    code = "import sys; sys.modules['numpy'] = None; import carillon.openings, carillon.adapters.ledger"
+    functions = Path(__file__).parents[3] / "functions"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=functions)
 
 
 def test_a_pace_without_room_ends_with_a_reason() -> None:
