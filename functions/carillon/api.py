@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, Field
 
-from carillon import addresses, campaigns, keys, readiness, syntax
+from carillon import addresses, campaigns, direct, keys, readiness, syntax
 from carillon.errors import CarillonError, InvalidCursor
 from carillon.pace import Pace, WarmUp
 from carillon.shapes import Campaign, CampaignId, CampaignSpec, Problem, Shape, Task, TemplateName, instant
@@ -72,9 +72,10 @@ class IdempotencyKeyReused(CarillonError):
 
 
 class CampaignCreated(Shape):
-    """Answer to a creation."""
+    """Answer to a creation. ``notes``: what the chosen route gives up."""
 
     campaign_id: CampaignId
+    notes: tuple[str, ...] = ()
 
 
 class CampaignPage(Shape):
@@ -382,7 +383,7 @@ class CampaignApi:
             expires_at=int(now.timestamp()) + self._retention_days * 86400,
         )
         self._store.create(campaign)
-        return CampaignCreated(campaign_id=campaign_id)
+        return CampaignCreated(campaign_id=campaign_id, notes=direct.NOTES if spec.route == "direct" else ())
 
     def get(self, campaign_id: str) -> dict[str, Any]:
         """The campaign's record: spec, state, summary, live counters."""

@@ -63,8 +63,8 @@ def size_sql(input_json: str, address: str) -> str:
 def direct_size_sql(input_json: str, address: str) -> str:
     """The same on the direct route, where each value is there twice: plain, and escaped for HTML.
 
-    ``&`` becomes five characters there, ``>`` four and ``'`` six; ``<`` and ``"`` are shorter than as JSON in JSON. Each
-    name is there twice as well, with five characters before it.
+    ``&`` becomes five characters there, ``>`` four and ``'`` six; ``<`` and ``"`` are shorter than as JSON in JSON.
+    Each name is there twice as well, with five characters before it.
     """
 
     def count(character: str) -> str:

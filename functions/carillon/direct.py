@@ -16,7 +16,7 @@ from carillon import campaigns, keys
 from carillon.addresses import canonical
 from carillon.emails import ascii_address
 from carillon.enrolment import schedule_size
-from carillon.errors import TemplateRejected
+from carillon.errors import CampaignNotFound, TemplateRejected
 from carillon.shapes import BatchLine, Campaign, CampaignSpec, EnrolBatch, EnrolBatchResult, Schedule
 from carillon.templates import ses_data
 from carillon.transitions import CampaignState
@@ -224,6 +224,29 @@ def forget(campaign: Campaign, templates: Templates) -> None:
     """Delete the campaign's templates. What Scheduler still begins by then, SES refuses."""
     for name in template_names(campaign):
         templates.delete_template(name)
+
+
+def is_over(campaign: Campaign, now: datetime) -> bool:
+    """Whether the last e-mail of a launched campaign has gone, or never will."""
+    last_slot = (campaign.summary or {}).get("last_slot")
+    if last_slot is None:
+        return True
+    # A fan-out that takes long moves its schedules; how far, the campaign's last change bounds.
+    last = max(datetime.fromisoformat(last_slot), datetime.fromisoformat(campaign.changed_at))
+    return now.timestamp() > last.timestamp() + CREATION_LEAD + latest(campaign.enrolled)
+
+
+def forget_broken(records: campaigns.Campaigns, templates: Templates, campaign_id: str, execution: str) -> None:
+    """Delete the templates of a campaign that the launch ``execution`` (its ARN) has left failed or aborted.
+
+    Also where its schedules could not be deleted: without a template SES refuses what they begin.
+    """
+    try:
+        campaign = records.get(campaign_id)
+    except CampaignNotFound:
+        return
+    if campaign.execution == execution and campaign.state in (CampaignState.FAILED, CampaignState.ABORTED):
+        forget(campaign, templates)
 
 
 def _json(value: object) -> str:

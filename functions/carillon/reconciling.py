@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict
 
-from carillon import keys, sequences, zones
+from carillon import direct, keys, sequences, zones
 from carillon.campaigns import Campaigns
 from carillon.enrolment import CREATION_LEAD, schedule_for
 from carillon.errors import CampaignStateConflict, ReconcileUnfinished
@@ -98,6 +98,10 @@ class Schedules(Protocol):
         """Delete the group; one that is gone is fine."""
         ...
 
+    def is_group_empty(self, group: str) -> bool:
+        """Whether no schedule is left in it; also of one that is gone."""
+        ...
+
 
 class Queue(Protocol):
     """The port to the send queue (`carillon.adapters.queue.SendQueue`)."""
@@ -132,6 +136,7 @@ class Reconciler:
         queue: Queue,
         identity: Identity,
         stack_timezone: str,
+        templates: direct.Templates,
     ) -> None:
         self._campaigns = campaigns
         self._rows = rows
@@ -140,6 +145,7 @@ class Reconciler:
         self._queue = queue
         self._identity = identity
         self._stack_timezone = stack_timezone
+        self._templates = templates
 
     def run(self, request: Reconcile, now: datetime) -> list[Reconciled]:
         """Recount, plan again what is overdue, and complete what is done. Paused campaigns are left alone.
@@ -169,6 +175,8 @@ class Reconciler:
         campaign = self._campaigns.get(campaign_id)
         if campaign.state is not CampaignState.DISPATCHING or campaign.paused:
             return []
+        if campaign.spec.route == "direct":
+            return [self._reconcile_direct(campaign, now)]
         return [self._reconcile(campaign, now, room)]
 
     def _dispatching(self) -> Iterator[str]:
@@ -200,6 +208,17 @@ class Reconciler:
         if survey.overdue or survey.released:
             found.rescheduled = self._plan_again(campaign, survey, now, room)
         elif not found.pending and not found.running and counts.total() == campaign.enrolled:
+            found.completed = self._complete(campaign, found, now)
+        return found
+
+    def _reconcile_direct(self, campaign: Campaign, now: datetime) -> Reconciled:
+        """There are no rows to count, and nothing is planned again; when nothing is left to come, it is completed."""
+        found = Reconciled(
+            campaign_id=campaign.campaign_id, pending=0, running=0, finished=0, failed=campaign.failed, cancelled=0
+        )
+        group = keys.group(campaign.campaign_id, campaign.generation)
+        if direct.is_over(campaign, now) and self._schedules.is_group_empty(group):
+            direct.forget(campaign, self._templates)
             found.completed = self._complete(campaign, found, now)
         return found
 

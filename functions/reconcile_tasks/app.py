@@ -14,6 +14,7 @@ from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.fan_out import FanOutFiles
 from carillon.adapters.queue import SendQueue
 from carillon.adapters.schedules import Schedules
+from carillon.adapters.ses_templates import SesTemplates
 from carillon.adapters.settings import PaceTable
 from carillon.environment import Environment, load
 from carillon.reconciling import Reconcile, Reconciler
@@ -47,6 +48,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         SendQueue(settings.send_queue_url),
         PaceTable(aws.dynamodb(), settings.settings_table, zones.get(settings.stack_timezone), clock.now),
         settings.stack_timezone,
+        SesTemplates(),
     )
     done = [found.model_dump() for found in reconciler.run(Reconcile.model_validate(event), clock.now())]
     logger.info("reconciled", campaigns=done)

@@ -9,10 +9,11 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel, ConfigDict
 
-from carillon import campaigns
+from carillon import campaigns, direct
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.schedules import Schedules
+from carillon.adapters.ses_templates import SesTemplates
 from carillon.environment import Environment, load
 
 logger = Logger()
@@ -47,5 +48,6 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, bool]:
         return {"aborted": False}
     store, now = CampaignStore(settings.campaigns_table), clock.now()
     aborted = campaigns.record_launch_end(store, Schedules(), campaign_id, detail.executionArn, detail.status, now)
+    direct.forget_broken(store, SesTemplates(), campaign_id, detail.executionArn)
     logger.info("launch ended", campaign_id=campaign_id, status=detail.status, aborted=aborted)
     return {"aborted": aborted}

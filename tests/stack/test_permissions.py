@@ -37,6 +37,7 @@ EVERYWHERE = {
     "logs:DescribeResourcePolicies": "resource policies of logs are the account's",
     "logs:DescribeLogGroups": "listing is the account's",
     "ses:GetAccount": "the account itself is no resource",
+    "scheduler:ListSchedules": "listing is the account's",
     "ses:ListSuppressedDestinations": "the account's suppression list has no ARN",
 }
 """Actions that know no resource (Service Authorization Reference), and so are allowed on ``*``."""

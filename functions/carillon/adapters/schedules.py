@@ -70,6 +70,14 @@ class Schedules:
         except (gone.ResourceNotFoundException, gone.ConflictException):
             return
 
+    def is_group_empty(self, group: str) -> bool:
+        """Whether no schedule is left in it; also of one that is gone. Those that have gone off are deleted a while
+        after their last attempt."""
+        try:
+            return not self._client.list_schedules(GroupName=group, MaxResults=1)["Schedules"]
+        except self._client.exceptions.ResourceNotFoundException:
+            return True
+
 
 @cache
 def brief_client() -> EventBridgeSchedulerClient:

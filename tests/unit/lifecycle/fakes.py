@@ -32,10 +32,26 @@ class FakeScheduler:
     def delete_group(self, group: str) -> None:
         self.groups.pop(group, None)
 
+    def is_group_empty(self, group: str) -> bool:
+        return not self.groups.get(group)
+
     def vanish(self) -> None:
         """Every schedule is gone, and the tokens are not forgotten."""
         for group in self.groups.values():
             group.clear()
+
+
+@dataclass
+class FakeTemplates:
+    """What SES keeps, by name."""
+
+    kept: dict[str, object] = field(default_factory=dict)
+
+    def put_template(self, name: str, template: object) -> None:
+        self.kept[name] = template
+
+    def delete_template(self, name: str) -> None:
+        self.kept.pop(name, None)
 
 
 @dataclass

@@ -171,6 +171,15 @@ def test_a_created_campaign_is_shown_and_listed(call: Caller) -> None:
     assert call("GET", "/campaigns", state="completed")[1] == {"campaigns": [], "cursor": None}
 
 
+def test_whoever_chooses_the_direct_route_is_told_what_it_gives_up(call: Caller) -> None:
+    """In sentences, with the creation's answer; the guarded route has nothing to confess."""
+    status, created = call("POST", "/campaigns", BODY | {"route": "direct"})
+    assert status == 201
+    assert any("at least once" in note for note in created["notes"])
+    assert any("cannot be paused" in note for note in created["notes"])
+    assert call("POST", "/campaigns", BODY)[1]["notes"] == []
+
+
 def test_the_same_creation_with_a_key_is_the_same_campaign(call: Caller) -> None:
     """Repeated, it answers the same id; with another body the key is refused, and no campaign comes of it."""
     key = {"Idempotency-Key": "order-66"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
@@ -12,15 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon import batches, direct, enrolment, keys
+from carillon.adapters.campaigns import CampaignStore
+from carillon.adapters.enrolment import CampaignRows
 from carillon.errors import CampaignStateConflict, TemplateRejected
 from carillon.pace import Pace
-from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult
+from carillon.reconciling import Reconcile, Reconciled, Reconciler
+from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult, instant
 from carillon.transitions import CampaignState
 from carillon.typesetting import SesTemplate
 from local.contract import contract
 from local.ses import rendering
 
 from .conftest import NOW, SPEC, campaign
+from .fakes import FakeBatches, FakeIdentity, FakeQueue, FakeScheduler, FakeTemplates
 
 NOW_SECONDS = int(NOW.timestamp())
 TOMORROW = NOW_SECONDS + 86400
@@ -213,3 +217,79 @@ def test_a_schedule_is_never_larger_than_its_batch_was_cut_for(name: str) -> Non
     ).fetchone()
     assert size is not None
     assert enrolment.schedule_size(schedule) <= direct.schedule_overhead(of) + int(size[0])
+
+
+# The end of a direct campaign
+
+ENDS = NOW + timedelta(hours=3)
+"""When the last slot of `dispatching` is."""
+
+
+def dispatching(campaigns: CampaignStore, **changes: Any) -> Campaign:
+    """A direct campaign of two steps under way."""
+    spec = SPEC.model_copy(update={"route": "direct", "steps": SPEC.steps * 2})
+    there = campaign(
+        state=CampaignState.DISPATCHING,
+        generation=1,
+        enrolled=10,
+        spec=spec,
+        summary={"last_slot": instant(ENDS)},
+        **changes,
+    )
+    campaigns.create(there)
+    return there
+
+
+def reconcile(
+    campaigns: CampaignStore, rows: CampaignRows, scheduler: FakeScheduler, templates: FakeTemplates, now: datetime
+) -> Reconciled:
+    reconciler = Reconciler(
+        campaigns, rows, FakeBatches(), scheduler, FakeQueue(), FakeIdentity(), "Europe/Berlin", templates
+    )
+    (done,) = reconciler.run(Reconcile(campaign_id="advent"), now)
+    return done
+
+
+def test_a_direct_campaign_ends_when_nothing_is_left_to_come(campaigns: CampaignStore, rows: CampaignRows) -> None:
+    """After the last slot, its window and every retry, and when its schedules are gone: group and templates go too."""
+    there = dispatching(campaigns)
+    scheduler = FakeScheduler({"campaign-advent-g1": {"1-ana": enrol(line()).schedules[0]}})
+    templates = FakeTemplates(dict.fromkeys(("carillon-advent-1", "carillon-advent-2", "carillon-other-1")))
+    over = ENDS + timedelta(seconds=direct.CREATION_LEAD + direct.latest(10) + 1)
+    assert not reconcile(campaigns, rows, scheduler, templates, over).completed
+    scheduler.vanish()
+    assert not reconcile(campaigns, rows, scheduler, templates, over - timedelta(seconds=2)).completed
+    assert campaigns.get("advent") == there
+    assert len(templates.kept) == 3
+    assert reconcile(campaigns, rows, scheduler, templates, over).completed
+    assert campaigns.get("advent").state is CampaignState.COMPLETED
+    assert set(templates.kept) == {"carillon-other-1"}
+    assert scheduler.groups == {}
+
+
+def test_what_scheduler_refused_stays_counted(campaigns: CampaignStore, rows: CampaignRows) -> None:
+    """ConfirmFanOut has counted it, and there is no row that says more."""
+    dispatching(campaigns, failed=3)
+    done = reconcile(campaigns, rows, FakeScheduler(), FakeTemplates(), ENDS + timedelta(days=1))
+    assert (done.completed, done.failed) == (True, 3)
+    assert campaigns.get("advent").failed == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "execution", "left"),
+    [("failed", "ours", 1), ("aborted", "ours", 1), ("aborted", "another", 3), ("dispatching", "ours", 3)],
+)
+def test_a_broken_launch_leaves_no_template(campaigns: CampaignStore, state: str, execution: str, left: int) -> None:
+    """What its schedules might still begin SES then refuses; who was overtaken takes nothing away."""
+    dispatching(campaigns, execution="ours")
+    campaigns._client.update_item(
+        TableName="Campaigns",
+        Key={"campaign_id": {"S": "advent"}},
+        UpdateExpression="SET #s = :s",
+        ExpressionAttributeNames={"#s": "state"},
+        ExpressionAttributeValues={":s": {"S": state}},
+    )
+    templates = FakeTemplates(dict.fromkeys(("carillon-advent-1", "carillon-advent-2", "carillon-other-1")))
+    direct.forget_broken(campaigns, templates, "advent", execution)
+    direct.forget_broken(campaigns, templates, "unknown", execution)
+    assert len(templates.kept) == left

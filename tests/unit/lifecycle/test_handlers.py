@@ -173,6 +173,7 @@ def test_a_reconcile_answers_to_the_rule_and_on_demand(
     created: list[Schedule] = []
     monkeypatch.setattr(aws, "sqs", lambda: None)
     monkeypatch.setattr(aws, "scheduler", lambda: None)
+    monkeypatch.setattr(aws, "ses", lambda: None)
     monkeypatch.setattr(SendQueue, "is_empty", lambda _: True)
     monkeypatch.setattr(Schedules, "ensure_group", lambda *_: None)
     monkeypatch.setattr(Schedules, "create", lambda _, schedule: created.append(schedule) or True)

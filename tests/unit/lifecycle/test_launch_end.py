@@ -16,7 +16,7 @@ from carillon.transitions import CampaignState
 from record_launch_end import app
 
 from .conftest import CONTEXT, NOW, campaign
-from .fakes import FakeScheduler
+from .fakes import FakeScheduler, FakeTemplates
 
 MACHINE = "arn:aws:states:eu-central-1:123456789012:stateMachine:launch"
 EXECUTION = "arn:aws:states:eu-central-1:123456789012:execution:launch:advent-g2-3"
@@ -52,6 +52,7 @@ def scheduler(campaigns: CampaignStore, monkeypatch: pytest.MonkeyPatch) -> Fake
     load.cache_clear()
     monkeypatch.setattr(aws, "dynamodb", lambda: campaigns._client)
     monkeypatch.setattr(app, "Schedules", lambda: fake)
+    monkeypatch.setattr(app, "SesTemplates", FakeTemplates)
     monkeypatch.setattr(clock, "epoch", NOW.timestamp)
     return fake
 
