@@ -182,6 +182,7 @@ class Preparation:
         campaigns.expect(campaign, LAUNCHABLE)
         spec, campaign_id, now = campaign.spec, campaign.campaign_id, self._now(request)
         prefix = keys.plan(campaign_id, self.nonce())
+        unverified = self._unverified(spec)
         account = self.identities.account()
         with tempfile.TemporaryDirectory(prefix="carillon-") as directory:
             work = Path(directory)
@@ -221,7 +222,7 @@ class Preparation:
                 list_warnings=found.recipients.warnings(),
                 warnings=found.warnings,
                 refusals=[
-                    *self._unverified(spec),
+                    *unverified,
                     *self._objections(spec, account, terms.pace),
                     *forecast.refusals(quotas),
                     *([] if count else [_nobody_planned(spec, len(slots))]),

@@ -155,6 +155,7 @@ def read(
     warnings = []
     for step, prepared in zip(spec.steps, templates.prepared, strict=True):
         warnings += [*typesetting.check_placeholders(step, prepared, known), *prepared.warnings]
+        typesetting.check_footing(step, prepared)
     drafts = _drafts(spec, templates, recipients)
     recipients.read()
     _check_count(recipients.rows, len(spec.steps))

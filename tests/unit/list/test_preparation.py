@@ -20,14 +20,16 @@ from carillon.errors import (
     PlanRefused,
     TemplateRejected,
 )
+from carillon.forecast import Quotas
 from carillon.pace import Pace, WarmUp
-from carillon.shapes import Prepare
+from carillon.shapes import Plan, Prepare
 from carillon.transitions import CampaignState, TaskStatus
+from carillon.typesetting import FOOTING
 
 from .conftest import NOW, World, client
 
 LIST = "email,name,zone,time\n" + "".join(f"p{n}@example.com,P{n},Europe/Berlin,09:30\n" for n in range(6))
-TEMPLATE = "<p>Dear {{ name }}</p>"
+TEMPLATE = f"<p>Dear {{{{ name }}}}</p>{FOOTING}"
 
 
 def ready(world: World, **spec: Any) -> World:
@@ -474,3 +476,367 @@ def test_a_launch_that_broke_before_anything_counted_is_prepared_from_the_list(w
     assert result.count == 6
     assert world.campaigns.get("advent").enrolled == 6
     assert len(world.lines(result)) == 6
+
+
+# Rules, segments and orders
+
+
+def at(day: int, hour: int, minute: int = 0) -> int:
+    """An instant of December 2026 (UTC) as epoch seconds."""
+    return int(datetime(2026, 12, day, hour, minute, tzinfo=UTC).timestamp())
+
+
+def test_a_date_column_says_when_and_what_cannot_be_read_is_rejected(world: World) -> None:
+    """Three days before, at nine in each recipient's own zone; dates as people write them."""
+    ready(world, steps=[step("column", column="renewal", offset="-P3D", time="09:00")])
+    world.upload(
+        "email,name,zone,renewal\na@example.com,A,Europe/Berlin,2026-12-24\nb@example.com,B,Asia/Tokyo,24.12.2026\n"
+        "c@example.com,C,Europe/Berlin,12/24/2026\nd@example.com,D,Europe/Berlin,\n"
+    )
+    result = world.prepare()
+    assert {line.address[0]: line.slot for line in world.lines(world.first())} == {"a": at(21, 8), "b": at(21, 0)}
+    assert result.rejected == {"invalid_date": 1, "missing_value": 1}
+
+
+def test_a_date_without_a_time_of_day_needs_one_from_the_rule(world: World) -> None:
+    """A date-time has its own."""
+    ready(world, steps=[step("column", column="due")])
+    world.upload("email,name,zone,due\na@example.com,A,UTC,2026-12-24 10:30\nb@example.com,B,UTC,2026-12-24\n")
+    result = world.prepare()
+    assert [line.slot for line in world.lines(world.first())] == [at(24, 10, 30)]
+    assert result.rejected == {"invalid_time": 1}
+
+
+def test_who_is_outside_the_segment_is_counted_and_not_rejected(world: World) -> None:
+    """And whoever's first row is outside is not a duplicate in the second."""
+    ready(world, list={"segment": "country = 'DE' AND CAST(seen AS DATE) > current_date - 30"})
+    world.upload(
+        "email,name,country,seen\na@example.com,A,FR,2026-11-29\na@example.com,A,DE,2026-11-29\n"
+        "b@example.com,B,DE,2026-01-01\nc@example.com,C,DE,2026-11-15\n"
+    )
+    result = world.prepare()
+    assert (result.valid, result.outside_segment, result.rejected) == (2, 2, {})
+    assert "outside_segment" not in world.read("rejects.csv")
+
+
+def test_a_condition_that_reaches_outside_the_list_is_refused(world: World) -> None:
+    """Before anything is written."""
+    ready(world, list={"segment": "name IN (SELECT name FROM read_csv('/etc/passwd'))"})
+    with pytest.raises(ListRejected, match="invalid_segment"):
+        world.prepare()
+    assert untouched(world)
+
+
+def test_mailbox_providers_are_interleaved_and_an_order_column_goes_first(world: World) -> None:
+    """By default no provider gets a burst; with an order the numbers decide, empty ones last."""
+    rows = [("a", "big.example", 3), ("b", "big.example", ""), ("c", "big.example", 20), ("d", "small.example", 1)]
+    content = "email,name,score\n" + "".join(f"{name}@{domain},N,{score}\n" for name, domain, score in rows)
+    ready(world)
+    world.set_pace(Pace(rate_per_second=1, daily_cap=100))
+    world.upload(content)
+    world.prepare()
+    assert [line.address[0] for line in world.lines(world.first())] == ["a", "b", "d", "c"]
+    other = World(campaign_id="ordered")
+    ready(other, order={"column": "score", "direction": "descending"})
+    world.set_pace(Pace(rate_per_second=1, daily_cap=100))
+    other.upload(content)
+    other.prepare()
+    assert [line.address[0] for line in other.lines(other.first())] == ["c", "a", "d", "b"]
+
+
+def test_what_is_past_is_skipped_where_the_campaign_says_so(world: World) -> None:
+    """Valid = planned + skipped, and nobody is enrolled whom nobody wants to write to any more."""
+    ready(world, steps=[step("local_time", date="2026-11-30", time="12:00")], if_late="skip")
+    world.upload("email,name,zone\na@example.com,A,Europe/Berlin\nb@example.com,B,Asia/Tokyo\n")
+    result = world.prepare()
+    assert (result.valid, result.count, result.past, result.unplanned) == (2, 1, 1, {"past": 1})
+    assert world.campaigns.get("advent").enrolled == 1
+
+
+def test_quiet_hours_hold_in_each_recipients_zone(world: World) -> None:
+    """As soon as possible means the morning for whom it is night."""
+    ready(world, quiet_hours={"start": "18:00", "end": "08:00"})
+    world.upload("email,name,zone\na@example.com,A,Europe/Berlin\nb@example.com,B,Asia/Tokyo\n")
+    world.prepare()
+    slots = {line.address[0]: line.slot for line in world.lines(world.first())}
+    assert slots["a"] < NOW.timestamp() + 600
+    assert slots["b"] == int(datetime(2026, 11, 30, 23, 0, tzinfo=UTC).timestamp())
+
+
+def test_templates_get_the_recipients_locale_and_zone(world: World) -> None:
+    """The column's, or the fallback; a filter that writes for somebody finds them among the data."""
+    ready(world, list={"locale_column": "lang", "fallback_locale": "fr"})
+    world.upload(
+        "email,name,lang,zone,due\na@example.com,A,de-AT,Europe/Vienna,2026-12-24\nb@example.com,B,,,2026-12-24\n"
+    )
+    world.upload(f"<p>{{{{ name }}}} {{{{ due | date }}}}</p>{FOOTING}", "templates/news.html")
+    world.prepare()
+    data = {line.address[0]: line.input for line in world.lines(world.first())}
+    assert (data["a"]["recipient_locale"], data["a"]["recipient_timezone"]) == ("de_AT", "Europe/Vienna")
+    assert (data["b"]["recipient_locale"], "recipient_timezone" in data["b"]) == ("fr", False)
+
+
+def test_an_enrichment_s_names_count_as_known_and_carry_no_data(world: World) -> None:
+    """The function gives them when the e-mail is sent."""
+    ready(world, enrichment={"function": "carillon-points", "provides": ["points"]})
+    world.upload(f"<p>{{{{ name }}}} {{{{ points }}}}</p>{FOOTING}", "templates/news.html")
+    world.prepare()
+    assert [*world.lines(world.first())[0].input] == ["name"]
+
+
+# Sequences
+
+
+def sequence(world: World) -> World:
+    """Three steps: the second two days after the first, the third on its own."""
+    ready(
+        world,
+        steps=[
+            step("at", at="2026-12-01T09:00:00Z"),
+            {"template": "two.html", "subject": "x", "rule": {"kind": "after_previous", "offset": "P2D"}},
+            {"template": "two.html", "subject": "x", "rule": {"kind": "at", "at": "2026-12-20T09:00:00Z"}},
+        ],
+    )
+    world.upload("email,name,city,zone\na@example.com,A,Aachen,UTC\nb@example.com,B,Bonn,UTC\n")
+    world.upload(f"<p>{{{{ city }}}}</p>{FOOTING}", "templates/two.html")
+    return world
+
+
+def test_a_step_that_follows_waits_with_a_forecast_and_the_one_before_has_its_data(world: World) -> None:
+    """Whoever finishes step 1 has all that step 2 needs."""
+    sequence(world)
+    assert world.prepare().count == 6
+    by_step: dict[int, list[Any]] = {1: [], 2: [], 3: []}
+    for line in world.lines(world.first()):
+        by_step[line.step].append(line)
+    assert [(line.waits, line.slot) for line in by_step[2]] == [(True, at(3, 9)), (True, at(3, 9))]
+    assert not any(line.waits for line in by_step[1] + by_step[3])
+    assert by_step[1][0].input == {"city": "Aachen", "name": "A"}
+    assert by_step[2][0].input == by_step[3][0].input == {"city": "Aachen"}
+
+
+def test_a_resume_keeps_who_waits_and_plans_who_was_released(world: World) -> None:
+    """Released: not waiting any more, at the later of its slot and now; the other still waits for its step before."""
+    sequence(world)
+    world.prepare()
+    first_a, first_b = (line.task for line in world.lines(world.first()) if line.step == 1)
+    second_a, second_b = (f"2-{task.partition('-')[2]}" for task in (first_a, first_b))
+    world.rows.tasks = {first_a: TaskStatus.FINISHED, second_a: TaskStatus.PENDING, second_b: TaskStatus.PENDING}
+    world.rows.slots, world.rows.waiting = {second_a: at(3, 11)}, {second_b}
+    resumed(world, timedelta(days=1, hours=1))
+    result = world.prepare(generation=2)
+    second = {line.task: (line.waits, line.slot) for line in world.lines(result) if line.step == 2}
+    assert second[second_a] == (False, at(3, 11))
+    # The first step to b goes a day late, at 09:00 of the 2nd.
+    assert second[second_b] == (True, at(4, 9))
+    assert first_a not in [line.task for line in world.lines(result)]
+
+
+def test_whom_a_resume_would_skip_is_cancelled(world: World) -> None:
+    """The campaign says that late is worthless: the row says so, and nobody is written to."""
+    ready(world, steps=[step("at", at="2026-12-01T09:00:00Z")], if_late="skip")
+    world.prepare()
+    tasks = [line.task for line in world.lines(world.first())]
+    world.rows.tasks = dict.fromkeys(tasks, TaskStatus.PENDING)
+    resumed(world, timedelta(days=2))
+    assert world.prepare(generation=2).count == 0
+    assert set(world.rows.tasks.values()) == {TaskStatus.CANCELLED}
+
+
+# What others have taken
+
+
+def test_two_campaigns_never_take_the_same_capacity(world: World) -> None:
+    """The second gets what the first has left of the day's cap, and a cancel would give back exactly its own."""
+    ready(world)
+    world.set_pace(Pace(rate_per_second=100, daily_cap=8))
+    world.prepare()
+    other = World(campaign_id="other")
+    other.campaign()
+    other.upload(LIST)
+    other.upload(TEMPLATE, "templates/news.html")
+    other.prepare()
+    days = [datetime.fromtimestamp(line.slot, UTC).date() for line in other.lines(other.first())]
+    assert [days.count(date(2026, 11, 30) + timedelta(days=n)) for n in range(2)] == [2, 4]
+    (entry,) = world.ledger.read([date(2026, 11, 30)])
+    assert sorted(entry.takers) == ["advent", "other"]
+
+
+def test_a_preparation_that_does_not_count_gives_back_what_it_took(world: World) -> None:
+    """A cancel came while batches were written: nobody else has to plan around it."""
+    ready(world)
+    put = world.objects.put
+
+    def put_and_cancel(key: str, content: bytes, content_type: str) -> str:
+        if key.endswith("/manifest.jsonl"):
+            world.campaigns.transition("advent", CampaignState.ENQUEUED, 1, CampaignState.CANCELLING, now=NOW)
+        return put(key, content, content_type)
+
+    world.objects.put = put_and_cancel  # type: ignore[method-assign]
+    with pytest.raises(CampaignStateConflict):
+        world.prepare()
+    assert not any(day.takers for day in world.ledger.read([date(2026, 11, 30)]))
+
+
+# The account
+
+
+@pytest.mark.parametrize(
+    ("account", "cause"),
+    [
+        ({"production": False}, "request production access"),
+        ({"enabled": False}, "SES has paused sending"),
+        ({"max_send_rate": 14.0}, "rate_per_second to 14 or less, or request a Sending rate of 100"),
+        ({"max_24_hour_send": 5}, "set the pace's daily_cap to 2 .* sending quota of 6"),
+    ],
+)
+def test_an_account_that_cannot_send_this_is_refused_with_what_to_request(
+    world: World, account: dict[str, Any], cause: str
+) -> None:
+    """Nothing is launched that SES would refuse, and nothing taken; a dry run shows the plan all the same."""
+    ready(world)
+    world.set_pace(Pace(rate_per_second=100, daily_cap=100_000))
+    world.identities.of = replace(world.identities.of, **account)
+    late = "2026-11-30T23:59:50Z"  # so that two days of the cap meet in 24 hours
+    world.now = datetime.fromisoformat(late)
+    with pytest.raises(PlanRefused, match=cause):
+        world.prepare()
+    assert untouched(world)
+    assert not any(day.takers for day in world.ledger.read([date(2026, 11, 30), date(2026, 12, 1)]))
+
+
+def test_more_schedules_than_the_account_may_have_are_refused(world: World) -> None:
+    """With the quota's name and the number to ask for."""
+    ready(world)
+    world.quotas = Quotas(schedules=5)
+    with pytest.raises(PlanRefused, match=r"needs 6 and the quota is 5: request a quota increase .* to at least 6"):
+        world.prepare()
+
+
+def test_a_sender_without_a_postal_address_is_refused(world: World) -> None:
+    """It says where to set it."""
+    ready(world)
+    world.postal_address = None
+    with pytest.raises(PlanRefused, match="PUT /settings/sender"):
+        world.prepare()
+    assert untouched(world)
+
+
+def test_a_template_without_a_way_out_is_refused(world: World) -> None:
+    """With what can be pasted."""
+    ready(world)
+    world.upload("<p>{{ name }}</p>", "templates/news.html")
+    with pytest.raises(TemplateRejected, match="unsubscribe_url"):
+        world.prepare()
+    assert untouched(world)
+
+
+def test_more_e_mails_than_one_preparation_does_are_refused_with_the_number(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its 15 minutes are over, and with the fix."""
+    monkeypatch.setattr("carillon.roster.MOST_TASKS", 10)
+    ready(world, steps=[step(), step()])
+    with pytest.raises(ListRejected, match=r"too_many_rows: 6 rows in 2 steps make 12 e-mails.*at most 5 rows"):
+        world.prepare()
+
+
+# A dry run
+
+
+def dry(world: World, now: str = "2026-11-30T10:00:00Z") -> Plan:
+    """A plan of a campaign that was created and not launched."""
+    client("dynamodb").update_item(
+        TableName="campaigns",
+        Key={"campaign_id": {"S": "advent"}},
+        UpdateExpression="SET #state = :created, generation = :none",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":created": {"S": "created"}, ":none": {"N": "0"}},
+    )
+    return world.preparation().plan(Prepare(campaign_id="advent", generation=1, plan=True, now=now))
+
+
+def launched(world: World, expected: str) -> Any:
+    """The launch of that campaign, bound to a plan."""
+    client("dynamodb").update_item(
+        TableName="campaigns",
+        Key={"campaign_id": {"S": "advent"}},
+        UpdateExpression="SET #state = :enqueued, generation = :one",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":enqueued": {"S": "enqueued"}, ":one": {"N": "1"}},
+    )
+    return world.preparation().prepare(Prepare(campaign_id="advent", generation=1, expected=expected))
+
+
+def test_a_plan_is_what_the_launch_then_does(world: World) -> None:
+    """The same counts and slots; until then nothing is taken, enrolled or prepared."""
+    ready(world, steps=[step("local_time", date="2026-12-01", time_column="time")])
+    plan = dry(world)
+    campaign = world.campaigns.get("advent")
+    assert (campaign.plan, campaign.prepared, campaign.summary) == (plan.model_dump(), None, None)
+    assert not any(day.takers for day in world.ledger.read([date(2026, 12, 1)]))
+    assert plan.refusals == []
+    nine_thirty = [0] * 9 + [6] + [0] * 14
+    assert plan.histogram.local == {"2026-12-01": nine_thirty}
+    assert world.objects.read(plan.rejects_key) is not None
+    stored = world.objects.read(plan.rejects_key.replace("rejects.csv", "plan.json")) or b""
+    assert Plan.model_validate_json(stored) == plan
+    result = launched(world, plan.hash)
+    assert (result.count, result.first_slot, result.last_slot) == (plan.planned, plan.first_slot, plan.last_slot)
+
+
+def test_a_launch_that_is_not_what_was_planned_is_refused_by_name(world: World) -> None:
+    """The list and the template changed since; and a hash that nobody has seen is refused as well."""
+    ready(world)
+    plan = dry(world)
+    world.upload(LIST + "late@example.com,L,UTC,09:00\n")
+    world.upload(TEMPLATE + "<p>!</p>", "templates/news.html")
+    with pytest.raises(PlanRefused, match=r"the list and template 'news\.html' changed"):
+        launched(world, plan.hash)
+    with pytest.raises(PlanRefused, match="not the campaign's newest"):
+        launched(world, "0" * 64)
+    assert untouched(world)
+
+
+def test_a_plan_shows_what_a_launch_would_be_refused_for(world: World) -> None:
+    """Sandbox, identity, quota and imprint, each with the fix, beside the plan."""
+    ready(world)
+    world.identities.of = replace(world.identities.of, production=False, max_send_rate=1.0)
+    world.identities.known = {}
+    world.postal_address = " "
+    plan = dry(world)
+    assert plan.planned == 6
+    for fix in ("production access", "DKIM", "PUT /settings/sender", "Sending rate of 100"):
+        assert sum(fix in refusal for refusal in plan.refusals) == 1
+
+
+def test_a_campaign_that_was_launched_is_not_planned(world: World) -> None:
+    """What it did is in its summary."""
+    ready(world)
+    with pytest.raises(CampaignStateConflict):
+        world.preparation().plan(Prepare(campaign_id="advent", generation=1, plan=True))
+
+
+def test_the_same_list_spec_and_now_give_the_same_bytes(world: World) -> None:
+    """Every object but for the preparation's own name: a plan can be compared, and a retry changes nothing."""
+    ready(world, steps=[step(), step("at", at="2026-12-01T09:00:00Z")])
+    found = []
+    put = world.objects.put
+    for _ in range(2):
+        written: dict[str, bytes] = {}
+
+        def keep(key: str, content: bytes, kind: str, written: dict[str, bytes] = written) -> str:
+            written[key] = content
+            return put(key, content, kind)
+
+        world.objects.put = keep  # type: ignore[method-assign]
+        made = replace(world.preparation(), nonce=lambda: "same")
+        made.prepare(Prepare(campaign_id="advent", generation=1, now="2026-11-30T10:00:00Z"))
+        found.append({key: content for key, content in written.items() if not key.endswith("summary.json")})
+        client("dynamodb").update_item(
+            TableName="campaigns",
+            Key={"campaign_id": {"S": "advent"}},
+            UpdateExpression="REMOVE prepared, prepared_generation, summary",
+        )
+    assert found[0] == found[1]
+    assert any("/batches/" in key for key in found[0])

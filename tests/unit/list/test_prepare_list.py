@@ -10,11 +10,13 @@ from botocore.stub import Stubber
 
 from carillon import environment, keys
 from carillon.adapters import aws as clients
-from carillon.shapes import PrepareListResult
+from carillon.adapters.settings import SettingsTable
+from carillon.shapes import Plan, PrepareListResult
 from carillon.templates import Prepared, Renderer
+from carillon.typesetting import FOOTING
 from prepare_list import app
 
-from .conftest import BUCKET, QUEUE, World
+from .conftest import BUCKET, QUEUE, World, client
 
 TEN = "email,name\n" + "".join(f"p{n}@example.com,Person {n}\n" for n in range(10))
 
@@ -33,8 +35,8 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     }.items():
         monkeypatch.setenv(name, value)
     environment.load.cache_clear()
-    for client in (clients.s3, clients.dynamodb):
-        client.cache_clear()
+    for cached in (clients.s3, clients.dynamodb):
+        cached.cache_clear()
     ses = boto3.client("sesv2")
     stub = Stubber(ses)
     stub.add_response(
@@ -61,9 +63,10 @@ def handled(event: dict[str, Any]) -> PrepareListResult:
 
 def test_ten_people_become_ten_tasks_in_batches(stack: World) -> None:
     """Everybody on the list gets one task with its data, a slot, and a place in the manifest."""
+    SettingsTable("settings").set_postal_address("Bell & Sons, 1 Tower Street, Bruges")
     stack.campaign()
     stack.upload(TEN)
-    stack.upload("<p>Dear {{ name }}</p>", "templates/news.html")
+    stack.upload(f"<p>Dear {{{{ name }}}}</p>{FOOTING}", "templates/news.html")
 
     result = handled({"campaign_id": "advent", "generation": 1})
 
@@ -78,5 +81,26 @@ def test_ten_people_become_ten_tasks_in_batches(stack: World) -> None:
     assert campaign.summary == result.model_dump()
     attempt = stack.campaigns.get("advent").prepared or ""
     prepared = Prepared.model_validate_json(stack.objects.read(keys.template("advent", attempt, 1)) or b"")
-    assert Renderer(prepared).render(lines[3].input).subject == "Hi Person 3"
+    assert Renderer(prepared).render(lines[3].input, dict.fromkeys(prepared.given, "x")).subject == "Hi Person 3"
     assert stack.pace.read().max_24_hour_send == 50_000
+
+
+def test_a_dry_run_answers_with_the_plan(stack: World) -> None:
+    """The same input with plan: nobody is enrolled, and the record has what was found."""
+    SettingsTable("settings").set_postal_address("Bell & Sons, 1 Tower Street, Bruges")
+    stack.campaign()
+    client("dynamodb").update_item(
+        TableName="campaigns",
+        Key={"campaign_id": {"S": "advent"}},
+        UpdateExpression="SET #state = :created, generation = :none",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":created": {"S": "created"}, ":none": {"N": "0"}},
+    )
+    stack.upload(TEN)
+    stack.upload(f"<p>Dear {{{{ name }}}}</p>{FOOTING}", "templates/news.html")
+
+    plan = Plan.model_validate(app.handler({"campaign_id": "advent", "generation": 0, "plan": True}, None))
+
+    assert (plan.planned, plan.refusals, plan.price_plan) == (10, [], "ESSENTIALS")
+    campaign = stack.campaigns.get("advent")
+    assert (campaign.plan, campaign.enrolled) == (plan.model_dump(), 0)
