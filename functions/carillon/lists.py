@@ -101,6 +101,7 @@ class RecipientList:
                 )
         self.rows: int = 0
         """Data records; known once the list is read."""
+        self._source = source
         self._work = work
         self._zones_matter = zones_matter
         self._fallback = spec.fallback_timezone
@@ -137,6 +138,8 @@ class RecipientList:
             plain = write_plain(self.format, self._work / "records.txt")
             self._load_plain(plain)
             plain.path.unlink()
+        if self.format.text != self._source:
+            self.format.text.unlink()  # a copy, and the disk is as small as a Lambda's
         self.database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
         self.database.create_function("fault", addresses.fault, ["VARCHAR"], "VARCHAR")
         self._judge()

@@ -149,6 +149,8 @@ def sniff(source: Path, spec: ListSpec, work: Path) -> Format:
         raise refusal("not_csv", "the file is gzip inside gzip", "Pack it once, or not at all")
     found = encoding.detect(source, spec.encoding)
     path, clean = _as_utf_8(source, found, spec.encoding is not None, work / "text")
+    if packed and path != source:
+        source.unlink()
     with path.open("rb") as file:
         head = file.read(HEAD)
     text = head.decode("utf-8-sig", errors="ignore")
