@@ -119,7 +119,7 @@ class Renderer:
 
     def _bound(self, values: Mapping[str, Any]) -> None:
         """Let nothing be rendered that could take the sender's memory, whatever the template does with ``values``."""
-        longest = max((len(value) for value in values.values() if isinstance(value, str)), default=0)
+        longest = max([len(value) for value in values.values() if isinstance(value, str)], default=0)
         if self._repeated:
             self._environment.fuel = min(
                 FUEL, LARGEST_RENDERING // max(self._repeated, 2 * longest * self._longest_join)
@@ -147,9 +147,11 @@ class _Part:
         self._pieces = f"{name} in pieces"
         found = syntax.cut(source.removesuffix("\n"))
         self._count = 0
-        if found is None or len(found[1]) < 2 or _BETWEEN in source:
+        if found is None or _BETWEEN in source:
             return
         around, pieces = found
+        if len(pieces) - len(set(pieces)) < 4:
+            return  # too few are the same for it to pay
         numbers = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
         order = [len(numbers)]
         for number, piece in enumerate(pieces, len(numbers) + 1):
