@@ -74,8 +74,8 @@ def eta(slots: Ints) -> str | None:
     return None if last < 0 else instant(datetime.fromtimestamp(last + 60, UTC))
 
 
-def costs(emails: int, batches: int, price_plan: str) -> list[Cost]:
-    """What it costs to send ``emails``, service by service."""
+def costs(emails: int, batches: int, price_plan: str, *, direct: bool = False) -> list[Cost]:
+    """What it costs to send ``emails``, service by service; on the direct route there are no rows and no sender."""
     ses, first = prices.ses(price_plan, emails)
     found = [Cost(service="SES", what=f"{emails:,} e-mails", usd=ses, price=str(first))]
 
@@ -90,13 +90,15 @@ def costs(emails: int, batches: int, price_plan: str) -> list[Cost]:
         )
 
     add("EventBridge Scheduler", (prices.SCHEDULER, emails))
-    add("SQS", (prices.SQS, 3 * emails))
+    guarded = 0 if direct else emails
+    if guarded:
+        add("SQS", (prices.SQS, 3 * guarded))
+        add("DynamoDB", (prices.WRITES, WRITES_EACH * guarded), (prices.READS, READS_EACH * guarded))
     add(
         "Lambda",
-        (prices.LAMBDA, emails + batches + 1),
-        (prices.LAMBDA_TIME, emails * SENDING + batches * ENROLLING),
+        (prices.LAMBDA, guarded + batches + 1),
+        (prices.LAMBDA_TIME, guarded * SENDING + batches * ENROLLING),
     )
-    add("DynamoDB", (prices.WRITES, WRITES_EACH * emails), (prices.READS, READS_EACH * emails))
     add(
         "Step Functions",
         (prices.TRANSITIONS, STATES),

@@ -196,7 +196,12 @@ class Preparation:
             schedules, waiting = tasks.planned(slots)
             quotas = forecast.fits(made, schedules, terms.pace, account, self.quotas)
             count = schedules + waiting
-            cost = forecast.costs(count, batches.count(tasks.sizes(), slots, overhead), account.price_plan)
+            cost = forecast.costs(
+                count,
+                batches.count(tasks.sizes(), slots, overhead),
+                account.price_plan,
+                direct=spec.route == "direct",
+            )
             publishing.write_rejects(self.objects, found.recipients, f"{prefix}rejects.csv", work)
             result = Plan(
                 hash=roster.digest(found.fingerprint),

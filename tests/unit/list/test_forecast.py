@@ -132,6 +132,13 @@ def test_every_cost_names_its_price_with_date_and_source() -> None:
     assert 5 < sum(cost.usd for cost in costs[1:]) < 20
 
 
+def test_the_direct_route_pays_for_no_sender_and_no_rows() -> None:
+    """Beside SES a million e-mails cost what Scheduler asks, the events and the launch."""
+    costs = {cost.service: cost.usd for cost in forecast.costs(1_000_000, 7_200, "ESSENTIALS", direct=True)}
+    assert set(costs) == {"SES", "EventBridge Scheduler", "Lambda", "Step Functions", "S3", "Firehose"}
+    assert sum(costs.values()) - costs["SES"] < 3
+
+
 def test_a_refusal_says_quota_need_and_fix() -> None:
     """And what fits is not refused."""
     good = Fit(quota="a", limit=1, needed=1, fits=True)
