@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon import keys
@@ -63,6 +63,7 @@ def test_a_suppressed_person_is_never_sent_to(enrolled: str, suppressed: str) ->
     assert (row.status, row.error.code) == ("Failed", "Suppressed")
 
 
+@settings(deadline=None)
 @given(st.sampled_from(SPELLINGS), st.sampled_from(SPELLINGS))
 def test_two_people_are_never_taken_for_one(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     """Nobody is suppressed for somebody else's wish."""

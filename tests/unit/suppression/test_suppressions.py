@@ -155,7 +155,7 @@ VARIANTS = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(VARIANTS, st.sampled_from(["{}", " {}\u00a0", "<{}>", "Ana <{}>", "mailto:{}", "\u200b{}"]), st.data())
 def test_one_person_is_one_hash_however_the_address_is_written(address: str, form: str, data: Any) -> None:
     """Case, an international domain or its A-label, blanks, names and invisible signs change nothing."""

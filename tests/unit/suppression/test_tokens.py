@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon import keys
@@ -26,6 +26,7 @@ STEPS = st.integers(1, 20)
 TOKEN = sign(Ring().ring(), "advent", TASK, "news", ANA)
 
 
+@settings(deadline=None)
 @given(CAMPAIGNS, STEPS, ADDRESSES, TOPICS)
 def test_a_token_says_what_was_signed(campaign: str, step: int, address: str, topic: str) -> None:
     """Campaign, e-mail, topic and address hash come back as they went in."""
@@ -56,6 +57,7 @@ def test_a_link_costs_microseconds() -> None:
     assert min(timeit(lambda: sign(ring, "advent", TASK, "news", ANA), number=200) for _ in range(5)) / 200 < 100e-6
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(TOKEN) - 1), st.characters(max_codepoint=0x17F))
 def test_tampering_with_any_character_is_refused(position: int, character: str) -> None:
     """Also with the last one, some of whose bits decode to nothing."""
@@ -65,6 +67,7 @@ def test_tampering_with_any_character_is_refused(position: int, character: str) 
             read(tampered, Ring())
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(max_size=400), st.text("ABCabc019_-", max_size=400), st.binary().map(lambda b: b.hex())))
 def test_nonsense_is_refused(token: str) -> None:
     """Whatever stands behind /u/, and never an error of another kind."""
@@ -72,6 +75,7 @@ def test_nonsense_is_refused(token: str) -> None:
         read(token, Ring())
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_token_is_cut_or_lengthened_in_vain(data: Any) -> None:
     """A link that lost its end unsubscribes nobody."""
@@ -82,6 +86,7 @@ def test_a_token_is_cut_or_lengthened_in_vain(data: Any) -> None:
             read(token, Ring())
 
 
+@settings(deadline=None)
 @given(CAMPAIGNS, TOPICS, ADDRESSES)
 def test_no_token_acts_for_another_campaign_topic_or_person(campaign: str, topic: str, address: str) -> None:
     """The parts are signed together: where they are put together anew, or shifted, the signature does not fit."""

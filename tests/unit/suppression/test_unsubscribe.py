@@ -31,7 +31,7 @@ MULTIPART = (
 WORDS = st.text(st.characters(codec="latin-1"), max_size=40)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(
     method=st.sampled_from(["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"]),
     headers=st.dictionaries(st.sampled_from(["accept-language", "purpose", "x-http-method-override", "cookie"]), WORDS),
@@ -99,7 +99,7 @@ def test_the_pages_second_button_unsubscribes_from_everything(site: Site) -> Non
     assert site.table.of(ANA)[0].reason == "unsubscribed"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(st.lists(st.sampled_from([ONE_CLICK, "", None]), min_size=1, max_size=6))
 def test_posting_often_is_posting_once(site: Site, bodies: list[str | None]) -> None:
     """One row, the first; one event; 200 each time."""
