@@ -19,41 +19,42 @@ def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def value(plain: Any) -> Any:
     """One attribute value; an enumeration is its string, a float its exact decimal."""
-    match plain:  # the two most frequent by hand: boto3's serialiser is half of a sender's own CPU
+    match plain:  # by hand: boto3's serialiser was half of a sender's own CPU
         case str():
             return {"S": str(plain)}
-        case int() if not isinstance(plain, bool):
+        case bool():
+            return {"BOOL": plain}
+        case int():
             return {"N": str(int(plain))}
+        case float():
+            return _serialise(Decimal(repr(plain)))
+        case Mapping():
+            return {"M": {str(name): value(v) for name, v in plain.items() if v is not None}}
+        case list() | tuple():
+            return {"L": [value(v) for v in plain]}
         case _:
-            return _serialise(_plain(plain))
+            return _serialise(plain)
 
 
 def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
     """An item as plain values; whole numbers are ``int``, others ``float``."""
-    return {name: _native(_deserialise(v)) for name, v in item.items()}
+    return {name: _native(v) for name, v in item.items()}
 
 
-def _plain(v: Any) -> Any:
-    match v:
-        case float():
-            return Decimal(repr(v))
-        case str():
-            return str(v)
-        case Mapping():
-            return {str(k): _plain(x) for k, x in v.items() if x is not None}
-        case list() | tuple():
-            return [_plain(x) for x in v]
-        case _:
+def _native(attribute: Mapping[str, Any]) -> Any:
+    ((kind, v),) = attribute.items()
+    match kind:
+        case "S" | "BOOL":
             return v
-
-
-def _native(v: Any) -> Any:
-    match v:
-        case Decimal():
-            return int(v) if v == v.to_integral_value() else float(v)
-        case dict():
-            return {k: _native(x) for k, x in v.items()}
-        case list():
+        case "N":
+            return int(v) if v.isdecimal() else _number(Decimal(v))
+        case "M":
+            return {name: _native(x) for name, x in v.items()}
+        case "L":
             return [_native(x) for x in v]
         case _:
-            return v
+            return _deserialise(attribute)  # type: ignore[arg-type]  # one of the kinds that its type lists
+
+
+def _number(v: Decimal) -> int | float:
+    return int(v) if v == v.to_integral_value() else float(v)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import ClientError
@@ -78,30 +79,36 @@ class TaskRows:
 
     def _update(self, change: Change) -> Any:
         """The arguments of UpdateItem, which are those of an Update in a transaction too."""
-        names = {"#status": "status"}
+        names, update, condition = _expressions((*change.expected,), (*change.sets,), change.removes)
         values = {":before": value(change.before), ":after": value(change.after)}
-        conditions = ["#status = :before"]
-        for n, (path, expected) in enumerate(change.expected.items()):
-            parts = path.split(".")
-            names |= {f"#e{n}{m}": part for m, part in enumerate(parts)}
-            values[f":e{n}"] = value(expected)
-            conditions.append(f"{'.'.join(f'#e{n}{m}' for m in range(len(parts)))} = :e{n}")
-        settings = ["#status = :after"]
-        for n, (name, new) in enumerate(change.sets.items()):
-            names[f"#s{n}"] = name
-            values[f":s{n}"] = value(new)
-            settings.append(f"#s{n} = :s{n}")
-        names |= {f"#r{n}": name for n, name in enumerate(change.removes)}
-        removals = ", ".join(f"#r{n}" for n in range(len(change.removes)))
+        values |= {f":e{n}": value(v) for n, v in enumerate(change.expected.values())}
+        values |= {f":s{n}": value(v) for n, v in enumerate(change.sets.values())}
         return {
             "TableName": self._tasks,
             "Key": to_item(keys.task_key(change.campaign_id, change.task)),
-            "UpdateExpression": f"SET {', '.join(settings)}{f' REMOVE {removals}' if removals else ''}",
-            "ConditionExpression": " AND ".join(conditions),
+            "UpdateExpression": update,
+            "ConditionExpression": condition,
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
+
+
+@cache
+def _expressions(
+    expected: tuple[str, ...], sets: tuple[str, ...], removes: tuple[str, ...]
+) -> tuple[dict[str, str], str, str]:
+    """Attribute names, update and condition of a change of these attributes: there are few such, and many changes."""
+    names = {"#status": "status"}
+    conditions = ["#status = :before"]
+    for n, path in enumerate(expected):
+        parts = path.split(".")
+        names |= {f"#e{n}{m}": part for m, part in enumerate(parts)}
+        conditions.append(f"{'.'.join(f'#e{n}{m}' for m in range(len(parts)))} = :e{n}")
+    names |= {f"#s{n}": name for n, name in enumerate(sets)} | {f"#r{n}": name for n, name in enumerate(removes)}
+    settings = ", ".join(["#status = :after", *(f"#s{n} = :s{n}" for n in range(len(sets)))])
+    removals = ", ".join(f"#r{n}" for n in range(len(removes)))
+    return names, f"SET {settings}{f' REMOVE {removals}' if removals else ''}", " AND ".join(conditions)
 
 
 _CONFLICT = "ConditionalCheckFailedException"
