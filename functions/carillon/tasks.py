@@ -69,20 +69,24 @@ class TaskTable:
 
     def add(self, draft: Draft) -> None:
         """One task of a step for each accepted recipient, in the list's order, after what is there already."""
-        self.database.execute(
+        # Numbered beside the rows, which would have to be sorted whole to number them.
+        first, cursor = self.count(), self.database.cursor()
+        lines = cursor.execute("SELECT line FROM accepted ORDER BY line").fetchnumpy()["line"]
+        cursor.register("numbered", {"line": lines, "n": np.arange(first, first + len(lines))})
+        cursor.execute(
             f"""
             INSERT INTO tasks
             WITH filled AS (
-                SELECT {self.count()} + row_number() OVER (ORDER BY line) - 1 AS n, digest, address, timezone,
-                    {draft.moment or "NULL"} AS moment, {draft.order or "NULL"} AS ranking,
-                    {data_sql(draft.data)} AS input
-                FROM accepted
+                SELECT n, digest, address, timezone, {draft.moment or "NULL"} AS moment,
+                    {draft.order or "NULL"} AS ranking, {data_sql(draft.data)} AS input
+                FROM accepted JOIN numbered USING (line)
             )
             SELECT n, {draft.step}, '{draft.step}-' || left(digest, {keys.DIGITS}), address, timezone, moment, ranking,
                 {draft.waits}, NULL, input, {draft.size_sql("input", "address")}
             FROM filled
             """
         )
+        cursor.close()
 
     def take_over(self, lines: Path, settled: Path, released: Path) -> None:
         """Fill the table with batch lines (`BatchLine` as JSON) of an earlier generation, in their order.
