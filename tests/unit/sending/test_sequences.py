@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon import keys, sequences
 from carillon.addresses import canonical
 from carillon.emails import MaybeSent, Rejected
+from carillon.pace import Pace
 from carillon.shapes import Campaign, Message, Offset, Task
 from carillon.transitions import CampaignState, TaskStatus
 from tests.unit.sending.examples import NOW, SPEC, address, campaign, record
@@ -322,3 +324,47 @@ def test_a_campaign_of_one_step_is_no_sequence():
     """It asks for no exit list and no second row."""
     assert not sequences.is_sequence(campaign(SPEC).spec)
     assert [*sequences.following(drip(AFTER, {"kind": "asap"}, AFTER).spec, 0)] == [1]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60))
+def test_whatever_breaks_nobody_gets_a_step_twice_or_out_of_turn(fate):
+    """Law, at every call that fails before or after it was done, or kills the sender: each step at most once, none
+    before the one before it was accepted, and what is Finished was accepted."""
+    w = sequence()
+    w.pace = Pace(rate_per_second=1000, daily_cap=100_000)
+    chosen = iter(fate)
+    effect = w.call
+
+    def troubled(name, run):
+        trouble = next(chosen, 0)
+        if trouble % 16 == 1:
+            raise Killed
+        if trouble % 16 == 2 and name != "send email":
+            raise ConnectionError
+        result = effect(name, run)
+        if trouble % 16 == 3:
+            raise Killed
+        if trouble % 16 == 4:
+            raise MaybeSent("ReadTimeoutError") if name == "send email" else ConnectionError
+        return result
+
+    w.call = troubled
+    bodies = [message().model_dump_json()]
+    for _ in range(6):
+        with contextlib.suppress(Killed, ConnectionError):
+            w.send(*[record(body, f"m{n}") for n, body in enumerate(bodies)])
+        bodies = [message().model_dump_json(), *(json.loads(s.input)["MessageBody"] for s in w.scheduled)]
+        accepted = w.accepted_by_task()
+        assert all(times == 1 for times in accepted.values())
+        for step in range(3):
+            if of(w, step).status is TaskStatus.FINISHED:
+                assert accepted[row(step).task] == 1
+            if step and accepted[row(step).task]:
+                assert of(w, step - 1).status is TaskStatus.FINISHED
+            if step and not of(w, step).waits:
+                assert of(w, step - 1).status is TaskStatus.FINISHED
