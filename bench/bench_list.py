@@ -24,10 +24,12 @@ import duckdb
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functions"))
 
-from carillon import batches, keys, planning, publishing, roster, timetable
-from carillon.pace import Pace
+from carillon import keys
+from carillon.launch import batches, publishing, roster, timetable
+from carillon.launch.tasks import TaskTable
 from carillon.shapes import CampaignSpec
-from carillon.tasks import TaskTable
+from carillon.timing import planning
+from carillon.timing.pace import Pace
 
 NOW = 1_796_000_000
 CAMPAIGN = "bench"
@@ -179,7 +181,7 @@ def main() -> None:
 
 
 def prepare(bucket: Folder, work: Path, clock: Clock, memory: str) -> None:
-    """What `carillon.preparation` does, part by part."""
+    """What `carillon.launch.preparation` does, part by part."""
     work.mkdir()
     overhead = batches.schedule_overhead(
         CAMPAIGN, 1, "https://sqs.eu-central-1.amazonaws.com/123456789012/carillon-send"

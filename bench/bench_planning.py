@@ -21,13 +21,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functions"))
 
-from carillon import rules, zones
-from carillon.clocks import Clocks
-from carillon.curve import Ints
-from carillon.ledger import NOTHING, Taken
-from carillon.planning import Limits, Request, interleave, plan
-from carillon.rules import EXACT, WALL_TIME, Cells
+from carillon import zones
 from carillon.shapes import CampaignPace, ColumnDate, Offset, QuietHours
+from carillon.timing import rules
+from carillon.timing.clocks import Clocks
+from carillon.timing.curve import Ints
+from carillon.timing.ledger import NOTHING, Taken
+from carillon.timing.planning import Limits, Request, interleave, plan
+from carillon.timing.rules import EXACT, WALL_TIME, Cells
 
 NOW = 1_796_000_000
 RANDOM = np.random.default_rng(1)

@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "functions"))
 
 import jinja2
 
+from carillon.content.templates import Prepared, Renderer
+from carillon.content.typesetting import prepare
 from carillon.shapes import Step
-from carillon.templates import Prepared, Renderer
-from carillon.typesetting import prepare
 
 GOAL = 5.0
 ROUNDS = 5

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "functions"))
 import boto3
 from botocore.awsrequest import AWSResponse
 
-from carillon import claims, keys
+from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrichment import LambdaEnrichers
 from carillon.adapters.imprint import SenderImprint
@@ -37,13 +37,14 @@ from carillon.adapters.schedules import Schedules
 from carillon.adapters.secrets import UnsubscribeKeys
 from carillon.adapters.settings import PaceTable
 from carillon.adapters.tasks import TaskRows
-from carillon.emails import Email, compose
-from carillon.sending import Sender
+from carillon.consent.unsubscribing import Links
+from carillon.content.emails import Email, compose
+from carillon.content.templates import Prepared, Renderer
+from carillon.delivery import claims
+from carillon.delivery.sending import Sender
+from carillon.delivery.slots import Cadence
 from carillon.shapes import Campaign, CampaignSpec, Message, Task
-from carillon.slots import Cadence
-from carillon.templates import Prepared, Renderer
 from carillon.transitions import CampaignState, TaskStatus
-from carillon.unsubscribing import Links
 
 BATCH = 10
 RATE = 1000

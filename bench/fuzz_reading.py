@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functions"))
 
 from carillon.errors import ListRejected
-from carillon.lists import RecipientList
-from carillon.reading import direct, sniff, write_plain
+from carillon.recipients.lists import RecipientList
+from carillon.recipients.reading import direct, sniff, write_plain
 from carillon.shapes import ListSpec
 
 SECONDS = 60

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from carillon import inspection
+from carillon.recipients import inspection
 from carillon.shapes import ListSpec
 
 MOST_ROWS = 20

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from carillon import keys
-from carillon.ledger import Day
-from carillon.pace import Pace
-from carillon.readiness import Account, PricePlan
+from carillon.content.typesetting import SesTemplate
+from carillon.launch.readiness import Account, PricePlan
 from carillon.shapes import Campaign, CampaignSpec, Task
+from carillon.timing.ledger import Day
+from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState, TaskStatus
-from carillon.typesetting import SesTemplate
 
 CAMPAIGN = "offline"
 
 
 @dataclass
 class OneCampaign:
-    """`carillon.preparation.Campaigns`: created, and never launched."""
+    """`carillon.launch.preparation.Campaigns`: created, and never launched."""
 
     spec: CampaignSpec
 
@@ -46,7 +46,8 @@ class OneCampaign:
 
 @dataclass
 class LocalFiles:
-    """`carillon.preparation.Objects` on the files that were named; of what is written only the rejects can be kept."""
+    """`carillon.launch.preparation.Objects` on the files that were named; of what is written only the rejects can be
+    kept."""
 
     files: Mapping[str, Path]
     """By the key that an upload would have."""
@@ -126,7 +127,7 @@ class Assumed:
 
 
 class EmptyLedger:
-    """`carillon.ledger.Ledger` of an account with no other campaign."""
+    """`carillon.timing.ledger.Ledger` of an account with no other campaign."""
 
     def read(self, days: Iterable[date]) -> list[Day]:
         """Nothing is taken."""
@@ -140,7 +141,7 @@ class EmptyLedger:
 
 
 class NoRows:
-    """`carillon.resuming.Rows`: nobody has been enrolled."""
+    """`carillon.launch.resuming.Rows`: nobody has been enrolled."""
 
     def shard(self, campaign_id: str, number: int, *statuses: TaskStatus) -> Iterator[list[Task]]:
         """None."""

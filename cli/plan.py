@@ -16,11 +16,11 @@ from rich.table import Table
 
 from carillon import zones
 from carillon.errors import CarillonError
-from carillon.forecast import Quotas, written
-from carillon.inspection import DELIMITER_NAMES
-from carillon.pace import Pace
-from carillon.preparation import Preparation
+from carillon.launch.forecast import Quotas, written
+from carillon.launch.preparation import Preparation
+from carillon.recipients.inspection import DELIMITER_NAMES
 from carillon.shapes import CampaignSpec, Plan, Prepare
+from carillon.timing.pace import Pace
 from cli.offline import CAMPAIGN, Assumed, EmptyLedger, LocalFiles, NoRows, OneCampaign, uploads
 
 RATE, DAILY_CAP = 14.0, 50_000

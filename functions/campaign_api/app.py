@@ -29,7 +29,25 @@ from carillon.adapters.secrets import Tokens
 from carillon.adapters.settings import SettingsTable
 from carillon.adapters.suppressions import SuppressionTable
 from carillon.adapters.uploads import Uploads
-from carillon.api import (
+from carillon.consent.suppressions import Changed, Entries, Exit, Lift, Lookup, Suppress, SuppressionList
+from carillon.consent.transfers import (
+    Import,
+    TransferId,
+    TransferNotFound,
+    Transfers,
+    TransferStarted,
+    TransferUpload,
+    TransferView,
+)
+from carillon.environment import Environment, load
+from carillon.errors import (
+    CampaignNotFound,
+    CarillonError,
+    IdentityNotVerified,
+    InvalidCursor,
+    TemplateRejected,
+)
+from carillon.lifecycle.api import (
     PAGE,
     CampaignApi,
     CampaignCreated,
@@ -50,25 +68,7 @@ from carillon.api import (
     UploadLink,
     authorised,
 )
-from carillon.environment import Environment, load
-from carillon.errors import (
-    CampaignNotFound,
-    CarillonError,
-    IdentityNotVerified,
-    InvalidCursor,
-    TemplateRejected,
-)
 from carillon.shapes import CampaignId, CampaignSpec
-from carillon.suppressions import Changed, Entries, Exit, Lift, Lookup, Suppress, SuppressionList
-from carillon.transfers import (
-    Import,
-    TransferId,
-    TransferNotFound,
-    Transfers,
-    TransferStarted,
-    TransferUpload,
-    TransferView,
-)
 from carillon.transitions import CampaignState, TaskStatus
 
 logger = Logger()

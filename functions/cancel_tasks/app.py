@@ -7,10 +7,10 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from carillon import cancelling
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.environment import Environment, load
+from carillon.lifecycle import cancelling
 from carillon.shapes import CancelTasks
 
 logger = Logger()

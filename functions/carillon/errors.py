@@ -40,7 +40,7 @@ class ListRejected(CarillonError):
 
     @property
     def reason(self) -> str:
-        """The name that the message begins with, of a fixed vocabulary (`carillon.reading.refusal`)."""
+        """The name that the message begins with, of a fixed vocabulary (`carillon.recipients.reading.refusal`)."""
         return str(self).partition(":")[0]
 
 

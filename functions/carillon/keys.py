@@ -82,7 +82,7 @@ def plan(campaign_id: str, nonce: str) -> str:
 
 
 def template(campaign_id: str, attempt: str, step: int) -> str:
-    """S3 key of a step's prepared template (`carillon.templates.Prepared` as JSON)."""
+    """S3 key of a step's prepared template (`carillon.content.templates.Prepared` as JSON)."""
     return f"{preparation(campaign_id, attempt)}templates/{step}.json"
 
 

@@ -34,7 +34,7 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 TemplateName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
-_UNSAFE_HEADER = re.compile(r"[\r\n\x00]")
+_UNSAFE_HEADER = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 def _header_safe(value: str) -> str:
@@ -281,8 +281,8 @@ class Utm(Shape):
 class Enrichment(Shape):
     """A function of the account that is asked for more values, batch by batch, before rendering."""
 
-    function: Annotated[str, Field(pattern=r"^carillon-[A-Za-z0-9-_]{1,55}(:[A-Za-z0-9-_]{1,64})?$")]
-    """Its name, perhaps with an alias: the sender's role may invoke ``carillon-*`` alone."""
+    function: Annotated[str, Field(pattern=r"^carillon-enrichment-[A-Za-z0-9-_]{1,44}(:[A-Za-z0-9-_]{1,64})?$")]
+    """Its name, perhaps with an alias: the sender's role may invoke ``carillon-enrichment-*`` alone."""
     provides: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=50)]
     """Names that templates may use as if they were columns."""
     if_failing: Literal["fail", "send_without"] = "fail"
@@ -445,7 +445,7 @@ class PrepareListResult(Shape):
     late: int = 0
     """Tasks with a slot later than ``within`` allows, as ``if_late`` has it."""
     unplanned: dict[str, int] = {}
-    """Tasks that got no slot, by reason (`carillon.planning.REASONS`)."""
+    """Tasks that got no slot, by reason (`carillon.timing.planning.REASONS`)."""
     count: int
     """Tasks in the manifest of this generation."""
     batches: int
@@ -513,7 +513,7 @@ class Plan(Shape):
     now: str
     """The instant that it was planned for."""
     reading: dict[str, Any]
-    """How the list is written and which column holds what (`carillon.lists.RecipientList.decisions`)."""
+    """How the list is written and which column holds what (`carillon.recipients.lists.RecipientList.decisions`)."""
     rows: int
     valid: int
     rejected: dict[str, int]

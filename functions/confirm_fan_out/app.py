@@ -7,11 +7,11 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from carillon import fan_out
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.executions import Executions
 from carillon.adapters.fan_out import FanOutFiles
 from carillon.environment import Environment, load
+from carillon.launch import fan_out
 from carillon.shapes import ConfirmFanOut
 
 logger = Logger()

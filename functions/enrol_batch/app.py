@@ -8,15 +8,15 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from carillon import direct, enrolment
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.fan_out import FanOutFiles
 from carillon.adapters.secrets import UnsubscribeKeys
+from carillon.consent.unsubscribing import Links
 from carillon.environment import Environment, load
+from carillon.launch import direct, enrolment
 from carillon.shapes import EnrolBatch
-from carillon.unsubscribing import Links
 
 logger = Logger()
 

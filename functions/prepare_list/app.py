@@ -16,8 +16,8 @@ from carillon.adapters.ses_templates import SesTemplates
 from carillon.adapters.settings import PaceTable, SettingsTable
 from carillon.adapters.suppressed import AccountSuppressions, SuppressionLookup
 from carillon.environment import Environment, load
-from carillon.forecast import Quotas
-from carillon.preparation import Preparation
+from carillon.launch.forecast import Quotas
+from carillon.launch.preparation import Preparation
 from carillon.shapes import Prepare
 
 

@@ -17,7 +17,7 @@ from carillon.adapters.schedules import Schedules
 from carillon.adapters.ses_templates import SesTemplates
 from carillon.adapters.settings import PaceTable
 from carillon.environment import Environment, load
-from carillon.reconciling import Reconcile, Reconciler
+from carillon.lifecycle.reconciling import Reconcile, Reconciler
 from carillon.shapes import ZoneName
 
 logger = Logger()

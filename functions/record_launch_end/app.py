@@ -9,12 +9,13 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel, ConfigDict
 
-from carillon import campaigns, direct
+from carillon import campaigns
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.schedules import Schedules
 from carillon.adapters.ses_templates import SesTemplates
 from carillon.environment import Environment, load
+from carillon.launch import direct
 
 logger = Logger()
 

@@ -23,11 +23,11 @@ from carillon.adapters.schedules import Schedules, brief_client
 from carillon.adapters.secrets import UnsubscribeKeys
 from carillon.adapters.settings import PaceTable
 from carillon.adapters.tasks import TaskRows
+from carillon.consent.unsubscribing import Links
+from carillon.delivery.sending import Sender
+from carillon.delivery.slots import Cadence
 from carillon.environment import Environment, load
-from carillon.sending import Sender
 from carillon.shapes import ZoneName
-from carillon.slots import Cadence
-from carillon.unsubscribing import Links
 
 logger = Logger()
 copy_config_to_registered_loggers(source_logger=logger, include={"carillon"})

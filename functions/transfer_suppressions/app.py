@@ -12,9 +12,9 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from carillon.adapters import clock
 from carillon.adapters.objects import Objects
 from carillon.adapters.suppressions import SuppressionTable
+from carillon.consent.transferring import Transferring
+from carillon.consent.transfers import Transfer
 from carillon.environment import Environment, load
-from carillon.transferring import Transferring
-from carillon.transfers import Transfer
 
 logger = Logger()
 

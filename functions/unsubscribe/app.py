@@ -22,13 +22,13 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from carillon import pages
 from carillon.adapters import clock
 from carillon.adapters.archive import EventArchive
 from carillon.adapters.secrets import UnsubscribeKeys
 from carillon.adapters.suppressions import SuppressionTable
+from carillon.consent import pages
+from carillon.consent.unsubscribing import InvalidToken, Unsubscribing
 from carillon.environment import Environment, load
-from carillon.unsubscribing import InvalidToken, Unsubscribing
 
 logger = Logger()
 copy_config_to_registered_loggers(source_logger=logger, include={"carillon"})

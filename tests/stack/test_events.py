@@ -12,11 +12,11 @@ import pytest
 
 from carillon import keys
 from carillon.adapters.messages import records
-from carillon.reconciling import Reconcile
+from carillon.consent.transfers import Transfer
+from carillon.consent.unsubscribing import PATH, KeyRing, read
+from carillon.lifecycle.reconciling import Reconcile
 from carillon.shapes import CampaignSpec, CancelTasks, ConfirmFanOut, EnrolBatch, Message, Prepare
-from carillon.transfers import Transfer
 from carillon.transitions import CampaignState
-from carillon.unsubscribing import PATH, KeyRing, read
 from tests.stack.account import CAMPAIGN, Account
 from tests.stack.handlers import handler_module
 from tools.definitions import ROOT, resources, state_machines

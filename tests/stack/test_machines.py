@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from carillon import direct, keys
+from carillon import keys
 from carillon.adapters.items import to_item
+from carillon.launch import direct
 from carillon.transitions import CAMPAIGN_TRANSITIONS, CANCELLABLE, LAUNCHABLE, RESUMABLE, CampaignState
 from local.ports import AwsError
 from tests.stack.account import CAMPAIGN, SPEC, Account, FunctionError, ReplyLost, denied

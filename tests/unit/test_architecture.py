@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
-DOMAIN = sorted((FUNCTIONS / "carillon").glob("*.py"))
 ADAPTERS = sorted((FUNCTIONS / "carillon" / "adapters").glob("*.py"))
+DOMAIN = sorted(set((FUNCTIONS / "carillon").rglob("*.py")) - set(ADAPTERS))
+LAYERS = ("timing", "content", "recipients", "consent", "launch", "delivery", "lifecycle")
+"""The domain's packages; each knows those before it, and all know the modules beside them."""
 APPS = sorted(FUNCTIONS.glob("*/app.py"))
 AWS = {"boto3", "botocore"}
 
@@ -39,11 +41,18 @@ def roots(path: Path) -> set[str]:
     return {name.split(".")[0] for name in imported(path)}
 
 
-@pytest.mark.parametrize("path", DOMAIN, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", DOMAIN, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_the_domain_knows_neither_boto3_nor_lambda_nor_its_adapters(path):
     """A rule of sending can be tested with no account, no mock and no event."""
     assert not roots(path) & (AWS | {"aws_lambda_powertools"})
     assert not any(name.startswith("carillon.adapters") for name in imported(path))
+
+
+@pytest.mark.parametrize("path", DOMAIN, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_the_domain_is_built_in_layers(path):
+    """A package imports those below it alone, and what lies beside the packages imports none of them."""
+    below = LAYERS.index(path.parent.name) + 1 if path.parent.name in LAYERS else 0
+    assert not {name.split(".")[1] for name in imported(path) if name.startswith("carillon.")} & set(LAYERS[below:])
 
 
 @pytest.mark.parametrize("path", APPS, ids=lambda p: p.parent.name)

@@ -67,7 +67,11 @@ def test_a_spec_survives_being_written_and_read():
         ({"quiet_hours": {"start": "21:00", "end": "21:00"}}, "quiet_hours", "the same"),
         ({"pace": {"holidays": "Germany"}}, "holidays", "pattern"),
         ({"enrichment": {"function": "other", "provides": ["x"]}}, "function", "pattern"),
-        ({"route": "direct", "enrichment": {"function": "carillon-x", "provides": ["x"]}}, "enrichment", "guarded"),
+        (
+            {"route": "direct", "enrichment": {"function": "carillon-enrichment-x", "provides": ["x"]}},
+            "enrichment",
+            "guarded",
+        ),
     ],
 )
 def test_a_wrong_field_is_named_with_its_fix(changes, where, says):

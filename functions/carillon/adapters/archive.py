@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class EventArchive:
-    """`carillon.unsubscribing.Archive` on the stack's Firehose stream."""
+    """`carillon.consent.unsubscribing.Archive` on the stack's Firehose stream."""
 
     def __init__(self, stream: str, client: FirehoseClient | None = None) -> None:
         self._stream = stream

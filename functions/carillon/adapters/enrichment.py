@@ -11,13 +11,13 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from carillon.enriching import EnrichmentFailed, EnrichmentUnreachable
+from carillon.delivery.enriching import EnrichmentFailed, EnrichmentUnreachable
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
 
 BRIEF = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=1, read_timeout=5)
-"""`carillon.enriching.SECONDS` is the sum of the timeouts. One attempt: the message comes again by itself."""
+"""`carillon.delivery.enriching.SECONDS` is the sum of the timeouts. One attempt: the message comes again by itself."""
 
 LARGEST_ANSWER = 6 * 2**20
 """Bytes: what Lambda hands back at most (AWS_CONTRACTS 6)."""
@@ -27,13 +27,13 @@ _NEVER = frozenset({"ResourceNotFoundException", "RequestTooLargeException", "In
 
 
 class LambdaEnrichers:
-    """`carillon.enriching.Enrichers` on Lambda."""
+    """`carillon.delivery.enriching.Enrichers` on Lambda."""
 
     def __init__(self, client: LambdaClient | None = None) -> None:
         self._client = client or _brief_client()
 
     def ask(self, function: str, question: Mapping[str, Any]) -> Any:
-        """See `carillon.enriching.Enrichers.ask`."""
+        """See `carillon.delivery.enriching.Enrichers.ask`."""
         name, _, alias = function.partition(":")
         qualifier: dict[str, Any] = {"Qualifier": alias} if alias else {}
         payload = json.dumps(question, ensure_ascii=False, separators=(",", ":")).encode()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class BackgroundFunction:
-    """`carillon.transfers.Functions` on Lambda's queue of asynchronous invocations, which tries twice more."""
+    """`carillon.consent.transfers.Functions` on Lambda's queue of asynchronous invocations, which tries twice more."""
 
     def __init__(self, name: str, client: LambdaClient | None = None) -> None:
         self._name = name

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carillon.adapters import aws
-from carillon.readiness import Account
+from carillon.launch.readiness import Account
 
 if TYPE_CHECKING:
     from mypy_boto3_sesv2 import SESV2Client
 
 
 class Identities:
-    """`carillon.readiness.Identities` on SES."""
+    """`carillon.launch.readiness.Identities` on SES."""
 
     def __init__(self, client: SESV2Client | None = None) -> None:
         self._client = client or aws.ses()

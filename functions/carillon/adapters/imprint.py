@@ -16,7 +16,7 @@ SECONDS = 30.0
 
 
 class SenderImprint:
-    """`carillon.sending.Imprint` on DynamoDB."""
+    """`carillon.delivery.sending.Imprint` on DynamoDB."""
 
     def __init__(
         self, table: str, client: DynamoDBClient | None = None, now: Callable[[], float] = clock.epoch

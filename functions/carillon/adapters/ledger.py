@@ -1,4 +1,4 @@
-"""The items ``ledger#YYYY-MM-DD`` of the Settings table: see `carillon.ledger`."""
+"""The items ``ledger#YYYY-MM-DD`` of the Settings table: see `carillon.timing.ledger`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from carillon.errors import LedgerConflict
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from carillon.ledger import Day
+    from carillon.timing.ledger import Day
 
 KEPT = 40 * 86_400
 """Seconds that a day's item outlives its day: long enough to look up what was planned for it."""
@@ -24,7 +24,7 @@ _ROUNDS = 10
 
 
 class LedgerTable:
-    """`carillon.ledger.Ledger` on DynamoDB."""
+    """`carillon.timing.ledger.Ledger` on DynamoDB."""
 
     def __init__(self, table: str, client: DynamoDBClient | None = None) -> None:
         self._table = table
@@ -36,7 +36,7 @@ class LedgerTable:
         Raises:
             TimeoutError: DynamoDB leaves keys unprocessed.
         """
-        from carillon.ledger import Day  # here, for numpy comes with it, and who only gives back has none
+        from carillon.timing.ledger import Day  # here, for numpy comes with it, and who only gives back has none
 
         by_name = {_name(day): Day(day, 0, {}) for day in days}
         for names in batched(by_name, _AT_ONCE, strict=False):
@@ -59,7 +59,8 @@ class LedgerTable:
         raise TimeoutError("DynamoDB leaves days of the ledger unread: try again")
 
     def take(self, campaign_id: str, day: Day, entry: bytes | None) -> None:
-        """See `carillon.ledger.Ledger.take`. A lost reply looks like a conflict, and then all is planned anew."""
+        """See `carillon.timing.ledger.Ledger.take`. A lost reply looks like a conflict, and then all is planned
+        anew."""
         values: dict[str, Any] = {
             ":next": {"N": str(day.version + 1)},
             ":expiry": {
@@ -97,7 +98,8 @@ class LedgerTable:
             ) from None
 
     def give_back(self, campaign_id: str, days: Iterable[date]) -> None:
-        """See `carillon.ledger.Ledger.give_back`. The version stays: who plans with too much taken plans safely."""
+        """See `carillon.timing.ledger.Ledger.give_back`. The version stays: who plans with too much taken plans
+        safely."""
         for day in days:
             try:
                 self._client.update_item(

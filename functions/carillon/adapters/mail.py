@@ -23,14 +23,14 @@ from botocore.exceptions import (
 )
 
 from carillon.adapters import clock
-from carillon.emails import Email, MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
+from carillon.content.emails import Email, MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
 
 if TYPE_CHECKING:
     from mypy_boto3_sesv2 import SESV2Client
     from mypy_boto3_sesv2.type_defs import SendEmailRequestTypeDef
 
 ONCE = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
-"""`carillon.sending.SES_SECONDS` is the sum of the timeouts."""
+"""`carillon.delivery.sending.SES_SECONDS` is the sum of the timeouts."""
 
 IDLE_SECONDS = 4
 """A connection that has been idle this long is closed first. Servers commonly hang up after 5 s at the earliest, and a
@@ -79,7 +79,7 @@ email sending errors")."""
 
 
 class SesMail:
-    """`carillon.emails.Mail` on SES v2."""
+    """`carillon.content.emails.Mail` on SES v2."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SesMail:
         self._used = 0.0
 
     def send(self, email: Email) -> str:
-        """See `carillon.emails.Mail.send`."""
+        """See `carillon.content.emails.Mail.send`."""
         request = _request(email, self._configuration_set)
         if not 0 <= self._epoch() - self._used < IDLE_SECONDS:
             self._client.close()

@@ -9,7 +9,7 @@ from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 from carillon.adapters import aws
-from carillon.envelopes import Record
+from carillon.delivery.envelopes import Record
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -39,7 +39,7 @@ def partial_response(kept: Iterable[str]) -> dict[str, Any]:
 
 
 class Messages:
-    """`carillon.sending.Queue` on SQS."""
+    """`carillon.delivery.sending.Queue` on SQS."""
 
     def __init__(self, queue_url: str, dead_letter_queue_url: str, client: SQSClient | None = None) -> None:
         self._queue_url = queue_url

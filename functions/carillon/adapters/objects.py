@@ -24,7 +24,7 @@ _ABSENT = ("404", "NoSuchKey", "NotFound")
 
 
 class Objects:
-    """`carillon.preparation.Objects` on S3. Versions are S3's, or ``null`` in a bucket that keeps none."""
+    """`carillon.launch.preparation.Objects` on S3. Versions are S3's, or ``null`` in a bucket that keeps none."""
 
     def __init__(self, bucket: str, client: S3Client | None = None) -> None:
         self.bucket = bucket

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from carillon import keys
 from carillon.adapters import aws
-from carillon.templates import Prepared, Renderer
+from carillon.content.templates import Prepared, Renderer
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -17,7 +17,7 @@ _KEPT = 64
 
 
 class PreparedTemplates:
-    """`carillon.sending.Templates` on S3."""
+    """`carillon.delivery.sending.Templates` on S3."""
 
     def __init__(self, bucket: str, client: S3Client | None = None) -> None:
         self._bucket = bucket

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from carillon.adapters import aws, clock
-from carillon.unsubscribing import KeyRing
+from carillon.consent.unsubscribing import KeyRing
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
@@ -49,8 +49,8 @@ class Tokens:
 
 
 class UnsubscribeKeys:
-    """`carillon.unsubscribing.Keys` on Secrets Manager: a JSON object of keys by number, none of which is ever taken
-    away. The newest may sign some minutes late, for those before it stay good."""
+    """`carillon.consent.unsubscribing.Keys` on Secrets Manager: a JSON object of keys by number, none of which is ever
+    taken away. The newest may sign some minutes late, for those before it stay good."""
 
     def __init__(
         self,
@@ -70,11 +70,12 @@ class UnsubscribeKeys:
         self._ring = KeyRing({})
 
     def ring(self) -> KeyRing:
-        """See `carillon.unsubscribing.Keys.ring`; read anew every ``seconds``."""
+        """See `carillon.consent.unsubscribing.Keys.ring`; read anew every ``seconds``."""
         return self._newer_than(self._seconds)
 
     def reread(self) -> KeyRing:
-        """See `carillon.unsubscribing.Keys.reread`; not more often than ``again`` says, whoever sends nonsense."""
+        """See `carillon.consent.unsubscribing.Keys.reread`; not more often than ``again`` says, whoever sends
+        nonsense."""
         return self._newer_than(self._again)
 
     def _newer_than(self, seconds: float) -> KeyRing:

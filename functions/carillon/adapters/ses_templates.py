@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from mypy_boto3_sesv2 import SESV2Client
     from mypy_boto3_sesv2.type_defs import EmailTemplateContentTypeDef
 
-    from carillon.typesetting import SesTemplate
+    from carillon.content.typesetting import SesTemplate
 
 
 class SesTemplates:
-    """`carillon.direct.Templates` on SES."""
+    """`carillon.launch.direct.Templates` on SES."""
 
     def __init__(self, client: SESV2Client | None = None) -> None:
         self._client = client or aws.ses()

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from carillon.adapters import aws
 from carillon.adapters.items import from_item, to_item
-from carillon.pace import Grant, Pace, Refusal, Refused, Reservation, WarmUp, hour_key, reserve
+from carillon.timing.pace import Grant, Pace, Refusal, Refused, Reservation, WarmUp, hour_key, reserve
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -29,7 +29,8 @@ type Item = Mapping[str, Any]
 
 
 class PaceTable:
-    """`carillon.pace.PaceSettings` on DynamoDB. Keeps the item as last seen: a warm sender reserves without a read."""
+    """`carillon.timing.pace.PaceSettings` on DynamoDB. Keeps the item as last seen: a warm sender reserves without a
+    read."""
 
     def __init__(self, client: DynamoDBClient, table: str, zone: ZoneInfo, clock: Callable[[], datetime]) -> None:
         self._client = client
@@ -53,7 +54,8 @@ class PaceTable:
         )
 
     def reserve(self, wanted: int, *, lead_us: int, last_send_us: int) -> Grant | Refused:
-        """See `carillon.pace.reserve`. A refusal always rests on the item as it is now, never on what was seen before.
+        """See `carillon.timing.pace.reserve`. A refusal always rests on the item as it is now, never on what was seen
+        before.
 
         One write in a warm sender; one more for each time that others or new settings came between.
         """
@@ -78,7 +80,7 @@ class PaceTable:
         return Refused(Refusal.BUSY)
 
     def give_back(self, hour: str, count: int) -> None:
-        """See `carillon.pace.PaceSettings.give_back`."""
+        """See `carillon.timing.pace.PaceSettings.give_back`."""
         self._seen = None
         try:
             self._client.update_item(
@@ -178,7 +180,7 @@ class PaceTable:
 
 
 class SettingsTable:
-    """What an operator sets (`carillon.api.Settings`)."""
+    """What an operator sets (`carillon.lifecycle.api.Settings`)."""
 
     def __init__(self, table: str, client: DynamoDBClient | None = None) -> None:
         self._table = table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from carillon.adapters import aws, clock
 from carillon.adapters.suppressions import key
-from carillon.suppressions import EVERY_TOPIC, hash_of
+from carillon.consent.suppressions import EVERY_TOPIC, hash_of
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -64,7 +64,7 @@ class AccountSuppressions:
 
 
 class SuppressionLookup:
-    """`carillon.preparation.Suppressions` on DynamoDB and, where ``account`` is given, on SES's list too."""
+    """`carillon.launch.preparation.Suppressions` on DynamoDB and, where ``account`` is given, on SES's list too."""
 
     def __init__(
         self, table: str, client: DynamoDBClient | None = None, *, account: AccountSuppressions | None = None

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 
 from carillon.adapters import aws, clock
 from carillon.adapters.items import from_item, to_item, value
+from carillon.consent.suppressions import Suppression
 from carillon.shapes import instant
-from carillon.suppressions import Suppression
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -46,7 +46,7 @@ def key_of(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class SuppressionTable:
-    """`carillon.suppressions.Suppressions` and `carillon.unsubscribing.Suppressions` on DynamoDB.
+    """`carillon.consent.suppressions.Suppressions` and `carillon.consent.unsubscribing.Suppressions` on DynamoDB.
 
     PartiQL batches for many: BatchWriteItem knows no condition, and the first row of a person is to stay.
     """

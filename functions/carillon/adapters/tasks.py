@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from carillon import keys
 from carillon.adapters import aws, suppressions
 from carillon.adapters.items import from_item, to_item, value
-from carillon.claims import Change, RowConflict, SuppressionKey, TaskKey
+from carillon.delivery.claims import Change, RowConflict, SuppressionKey, TaskKey
 from carillon.shapes import Task
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _ROUNDS = 5
 
 
 class TaskRows:
-    """`carillon.claims.Rows` on DynamoDB."""
+    """`carillon.delivery.claims.Rows` on DynamoDB."""
 
     def __init__(self, tasks_table: str, suppressions_table: str, client: DynamoDBClient | None = None) -> None:
         self._tasks = tasks_table
@@ -57,7 +57,7 @@ class TaskRows:
         raise TimeoutError("DynamoDB leaves keys unprocessed")
 
     def apply(self, change: Change) -> None:
-        """See `carillon.claims.Rows.apply`."""
+        """See `carillon.delivery.claims.Rows.apply`."""
         try:
             self._client.update_item(**self._update(change))
         except ClientError as error:
@@ -66,8 +66,8 @@ class TaskRows:
             raise RowConflict(_found(error.response)) from None
 
     def apply_together(self, changes: Sequence[Change]) -> None:
-        """See `carillon.claims.Rows.apply_together`. boto3 gives its own repetitions one ClientRequestToken, so that a
-        lost reply is no conflict."""
+        """See `carillon.delivery.claims.Rows.apply_together`. boto3 gives its own repetitions one ClientRequestToken,
+        so that a lost reply is no conflict."""
         try:
             self._client.transact_write_items(TransactItems=[{"Update": self._update(change)} for change in changes])
         except ClientError as error:

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from carillon import enrolment, keys
+from carillon import keys
+from carillon.launch import enrolment
 from carillon.shapes import BatchLine
 from local.demo.recipients import FALLBACK_ZONE, make
 from local.deployment import Refused

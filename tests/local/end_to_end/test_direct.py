@@ -7,7 +7,7 @@ from email import message_from_bytes
 
 import pytest
 
-from carillon import direct
+from carillon.launch import direct
 from local.deployment import Refused
 from local.ses.mailbox import accepted
 from tests.local.end_to_end.stage import FOOT, csv, people

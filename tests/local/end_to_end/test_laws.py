@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from carillon import enrolment
+from carillon.launch import enrolment
 from carillon.shapes import BatchLine
 from local.ministack import private
 from local.scheduler.faults import Fault

@@ -14,7 +14,7 @@ import requests
 
 from carillon import keys
 from carillon.adapters.secrets import UnsubscribeKeys
-from carillon.unsubscribing import Links
+from carillon.consent.unsubscribing import Links
 from tests.local.end_to_end.stage import Stage
 
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from carillon.content.typesetting import FOOTING
 from carillon.shapes import CampaignSpec, Plan
-from carillon.typesetting import FOOTING
 from cli.__main__ import app
 
 SPEC = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from carillon.pace import Pace
 from carillon.shapes import BatchLine, Schedule
+from carillon.timing.pace import Pace
 
 
 @dataclass

@@ -22,7 +22,7 @@ from carillon.adapters.queue import SendQueue
 from carillon.adapters.schedules import Schedules
 from carillon.adapters.secrets import Tokens
 from carillon.adapters.uploads import Uploads
-from carillon.enrolment import schedule_for
+from carillon.launch.enrolment import schedule_for
 from carillon.shapes import BatchLine, ManifestLine
 from local.stepfunctions.expression import parse
 

@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign_api import app
-from carillon import api, keys
+from carillon import keys
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.adapters.items import to_item
 from carillon.adapters.settings import SettingsTable
 from carillon.errors import CampaignStateConflict
+from carillon.lifecycle import api
 from carillon.shapes import CampaignId
 from carillon.transitions import CANCELLABLE, LAUNCHABLE, PAUSABLE, RESUMABLE, CampaignState
 

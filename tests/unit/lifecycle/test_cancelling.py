@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
-from carillon.cancelling import RESERVE, cancel_tasks
 from carillon.errors import CampaignStateConflict, SweepUnfinished
+from carillon.lifecycle.cancelling import RESERVE, cancel_tasks
 from carillon.shapes import CancelTasks, CancelTasksResult
 from carillon.transitions import CampaignState, TaskStatus
 

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon import batches, direct, enrolment, keys
+from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
+from carillon.content.typesetting import SesTemplate
 from carillon.errors import CampaignStateConflict, TemplateRejected
-from carillon.pace import Pace
-from carillon.reconciling import Reconcile, Reconciled, Reconciler
+from carillon.launch import batches, direct, enrolment
+from carillon.lifecycle.reconciling import Reconcile, Reconciled, Reconciler
 from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult, instant
+from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState
-from carillon.typesetting import SesTemplate
 from local.contract import contract
 from local.ses import rendering
 
@@ -211,7 +212,7 @@ def test_a_schedule_is_never_larger_than_its_batch_was_cut_for(name: str) -> Non
     of = direct_campaign()
     some = line(input={"name": f"n{name}", "other_name": name})
     (schedule,) = enrol(some, of=of).schedules
-    size = duckdb.execute(
+    size = duckdb.connect().execute(
         f"SELECT {batches.direct_size_sql('i', 'a')} FROM (SELECT ? AS i, ? AS a)",
         [json.dumps(some.input, ensure_ascii=False, separators=(",", ":")), some.address],
     ).fetchone()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from carillon import keys
 from carillon.adapters.enrolment import CampaignRows
-from carillon.enrolment import CREATION_LEAD, enrol_batch, schedule_for, schedule_size
 from carillon.errors import CampaignStateConflict
+from carillon.launch.enrolment import CREATION_LEAD, enrol_batch, schedule_for, schedule_size
 from carillon.shapes import BatchLine, EnrolBatch, EnrolBatchResult, Message
 from carillon.transitions import CampaignState, TaskStatus
 

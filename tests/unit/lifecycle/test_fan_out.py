@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from carillon.adapters.campaigns import CampaignStore
 from carillon.errors import CampaignStateConflict, FanOutBroken
-from carillon.fan_out import ROUNDS, child, confirm_fan_out, unproven
+from carillon.launch.fan_out import ROUNDS, child, confirm_fan_out, unproven
 from carillon.shapes import ConfirmFanOut, ConfirmFanOutResult, ManifestLine
 from carillon.transitions import CampaignState
 
@@ -172,7 +172,7 @@ def test_the_errors_that_are_hopeless_are_those_of_the_machine() -> None:
 
     import yaml
 
-    from carillon.fan_out import HOPELESS
+    from carillon.launch.fan_out import HOPELESS
 
     machine = yaml.safe_load((Path(__file__).parents[3] / "statemachines" / "launch_campaign.asl.yaml").read_text())
     children = machine["States"]["FanOut"]["ItemProcessor"]["States"]

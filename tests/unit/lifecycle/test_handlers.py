@@ -19,10 +19,10 @@ from carillon.adapters.executions import Executions
 from carillon.adapters.queue import SendQueue
 from carillon.adapters.schedules import Schedules
 from carillon.adapters.secrets import UnsubscribeKeys
+from carillon.consent.unsubscribing import KeyRing, read
 from carillon.environment import load
 from carillon.shapes import BatchLine, ManifestLine, Schedule
 from carillon.transitions import CampaignState, TaskStatus
-from carillon.unsubscribing import KeyRing, read
 
 from .conftest import CONTEXT, NOW, SPEC, campaign, task
 

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
+from carillon.delivery.standing import outside_window
 from carillon.errors import CampaignNotFound, ReconcileUnfinished
-from carillon.openings import openings
-from carillon.pace import Pace
-from carillon.reconciling import (
+from carillon.lifecycle.reconciling import (
     AT_ONCE,
     GRACE,
     GRACE_BEHIND_A_QUEUE,
@@ -28,7 +27,8 @@ from carillon.reconciling import (
     Reconciler,
 )
 from carillon.shapes import BatchLine, CampaignPace, QuietHours, Step, Task
-from carillon.standing import outside_window
+from carillon.timing.openings import openings
+from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState, TaskStatus
 
 from .conftest import NOW, SPEC, campaign, empty_tables, put, task

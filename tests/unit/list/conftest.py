@@ -21,13 +21,13 @@ from carillon.adapters.objects import Objects
 from carillon.adapters.settings import PaceTable
 from carillon.adapters.suppressed import SuppressionLookup
 from carillon.adapters.suppressions import SuppressionTable
-from carillon.forecast import Quotas
-from carillon.pace import Pace
-from carillon.preparation import Preparation
-from carillon.readiness import Account
+from carillon.content.typesetting import SesTemplate
+from carillon.launch.forecast import Quotas
+from carillon.launch.preparation import Preparation
+from carillon.launch.readiness import Account
 from carillon.shapes import BatchLine, Campaign, CampaignSpec, ManifestLine, Prepare, PrepareListResult, Task
+from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState, TaskStatus
-from carillon.typesetting import SesTemplate
 from carillon.zones import get
 
 NOW = datetime(2026, 11, 30, 10, 0, tzinfo=UTC)

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from carillon import batches, keys
+from carillon import keys
 from carillon.addresses import clean
-from carillon.enrolment import schedule_for
-from carillon.lists import RecipientList
+from carillon.content.typesetting import prepare
+from carillon.launch import batches
+from carillon.launch.enrolment import schedule_for
+from carillon.launch.tasks import Draft, TaskTable, refuse_oversized
+from carillon.recipients.lists import RecipientList
 from carillon.shapes import BatchLine, EnrolBatchResult, ListSpec, Step
-from carillon.tasks import Draft, TaskTable, refuse_oversized
-from carillon.typesetting import prepare
 
 from .conftest import QUEUE
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon import zones
-from carillon.clocks import DAY, Clocks
+from carillon.timing.clocks import DAY, Clocks
 
 CHANGING = [
     "Europe/Berlin",

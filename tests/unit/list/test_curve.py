@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import curve
-from carillon.curve import UNIT, Curve, Stretch
 from carillon.errors import PlanRefused
-from carillon.ledger import NOTHING, Taken
 from carillon.shapes import CampaignPace, Window
+from carillon.timing import curve
+from carillon.timing.curve import UNIT, Curve, Stretch
+from carillon.timing.ledger import NOTHING, Taken
 
 MONDAY = int(datetime(2026, 11, 30, tzinfo=UTC).timestamp())
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from carillon import direct, keys
+from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
+from carillon.content.templates import ses_data
 from carillon.errors import CampaignStateConflict, PlanRefused, TemplateRejected
-from carillon.pace import Pace
+from carillon.launch import direct
 from carillon.shapes import Campaign
-from carillon.templates import ses_data
+from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState
 from local.ses import rendering
 
@@ -88,7 +89,7 @@ def test_a_template_of_more_than_placeholders_is_refused(direct_world: World) ->
 def test_a_sender_without_an_address_is_refused(direct_world: World) -> None:
     """Before anything is written."""
     direct_world.postal_address = None
-    with pytest.raises((PlanRefused, TemplateRejected), match="postal.address"):
+    with pytest.raises((PlanRefused, TemplateRejected), match=r"postal.address"):
         direct_world.prepare()
     assert direct_world.campaigns.get("advent").prepared is None
 

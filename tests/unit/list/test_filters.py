@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import dates
+from carillon.content.filters import find_locale, read_number
+from carillon.content.templates import Renderer, TemplateError
+from carillon.content.typesetting import prepare
 from carillon.errors import TemplateRejected
-from carillon.filters import find_locale, read_number
 from carillon.shapes import Step
 from carillon.sql import text
-from carillon.templates import Renderer, TemplateError
-from carillon.typesetting import prepare
+from carillon.timing import dates
 
 FUNCTIONS = Path(__file__).resolve().parents[3] / "functions"
 
@@ -187,7 +187,7 @@ def test_a_date_reads_the_same_in_sql_and_in_an_email(cells: list[str]) -> None:
 def test_babel_is_imported_only_where_a_template_uses_it() -> None:
     """It takes a tenth of a second of every cold start that does not need it."""
     program = (
-        "import sys; from carillon.templates import Prepared, Renderer\n"
+        "import sys; from carillon.content.templates import Prepared, Renderer\n"
         "def made(*names):\n"
         "    return Renderer(Prepared(subject='x', html='x', text='x', placeholders=names, required=()))\n"
         "made('v').render({'v': 'x'}); assert 'babel' not in sys.modules\n"

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon import forecast, prices, rules
-from carillon.clocks import Clocks
-from carillon.forecast import Quotas
-from carillon.ledger import NOTHING, Taken
-from carillon.pace import Pace
-from carillon.planning import Limits, Planned, Request
-from carillon.readiness import Account
+from carillon.launch import forecast, prices
+from carillon.launch.forecast import Quotas
+from carillon.launch.readiness import Account
+from carillon.launch.timetable import Timetable
 from carillon.shapes import Fit
-from carillon.timetable import Timetable
+from carillon.timing import rules
+from carillon.timing.clocks import Clocks
+from carillon.timing.ledger import NOTHING, Taken
+from carillon.timing.pace import Pace
+from carillon.timing.planning import Limits, Planned, Request
 
 NOON = int(datetime(2026, 12, 1, 12, tzinfo=UTC).timestamp())
 DAY = 86_400

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from carillon.inspection import Inspection, inspect
+from carillon.recipients.inspection import Inspection, inspect
 from carillon.shapes import ListSpec
 from cli.__main__ import app
 

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import ledger, planning, zones
+from carillon import zones
 from carillon.adapters.ledger import KEPT, LedgerTable
-from carillon.clocks import Clocks
-from carillon.curve import Ints
 from carillon.errors import LedgerConflict, PlanRefused
-from carillon.ledger import Day, Taken, by_day, decode, encode, others, reserve
-from carillon.planning import Limits, Request, plan
-from carillon.rules import Targets
+from carillon.timing import ledger, planning
+from carillon.timing.clocks import Clocks
+from carillon.timing.curve import Ints
+from carillon.timing.ledger import Day, Taken, by_day, decode, encode, others, reserve
+from carillon.timing.planning import Limits, Request, plan
+from carillon.timing.rules import Targets
 
 MONDAY = int(datetime(2026, 11, 30, tzinfo=UTC).timestamp())
 TODAY = date(2026, 11, 30)

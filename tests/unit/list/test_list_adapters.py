@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from carillon import keys
 from carillon.adapters.identities import Identities
 from carillon.adapters.suppressed import SuppressionLookup
-from carillon.readiness import Account
+from carillon.launch.readiness import Account
 
 from .conftest import BUCKET, NOW, World, client
 

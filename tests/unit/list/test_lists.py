@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from carillon.columns import columns
 from carillon.errors import ListRejected
-from carillon.lists import RecipientList
-from carillon.reading import Records
+from carillon.recipients.columns import columns
+from carillon.recipients.lists import RecipientList
+from carillon.recipients.reading import Records
 from carillon.shapes import ListSpec
 
 
@@ -29,7 +29,7 @@ def opened(path: Path, work: Path, **spec: Any) -> RecipientList:
 def accepted(recipients: RecipientList, work: Path) -> list[tuple[int, str, str | None]]:
     """Line, canonical address and zone of everybody accepted, from the file that reports join."""
     recipients.write_recipients(work / "out.parquet")
-    return duckdb.sql(
+    return duckdb.connect().sql(
         f"SELECT carillon_line, lower(carillon_address), carillon_timezone FROM '{work / 'out.parquet'}' ORDER BY 1"
     ).fetchall()
 
@@ -147,7 +147,7 @@ def test_every_cell_is_kept_as_it_was(written: Any, tmp_path: Path) -> None:
         writer.writerow(["a@example.com", *cells])
     recipients = written((tmp_path / "list.csv").read_bytes())
     recipients.write_recipients(tmp_path / "work" / "out.parquet")
-    [row] = duckdb.sql(f"SELECT * FROM '{tmp_path / 'work' / 'out.parquet'}'").fetchall()
+    [row] = duckdb.connect().sql(f"SELECT * FROM '{tmp_path / 'work' / 'out.parquet'}'").fetchall()
     assert list(row[1 : len(cells) + 1]) == cells
 
 

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import openings, zones
+from carillon import zones
 from carillon.errors import PlanRefused
-from carillon.openings import first_opening
 from carillon.shapes import CampaignPace, CampaignSpec, QuietHours, Window
+from carillon.timing import openings
+from carillon.timing.openings import first_opening
 
 MONDAY = int(datetime(2026, 11, 30, tzinfo=UTC).timestamp())
 HOUR = 3600
@@ -150,7 +151,7 @@ def test_what_is_planned_for_a_day_already_is_not_planned_on_top_of_it() -> None
 
 def test_functions_without_numpy_can_find_openings_and_give_back() -> None:
     """Only PrepareList has it; the reconciler and the sender plan one task, and a cancel gives back."""
-    code = "import sys; sys.modules['numpy'] = None; import carillon.openings, carillon.adapters.ledger"
+    code = "import sys; sys.modules['numpy'] = None; import carillon.timing.openings, carillon.adapters.ledger"
     functions = Path(__file__).parents[3] / "functions"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=functions)
 

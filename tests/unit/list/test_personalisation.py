@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from carillon.content.templates import Prepared
+from carillon.content.typesetting import prepare
 from carillon.errors import ListRejected
-from carillon.lists import MOST_LOCALES, RecipientList
+from carillon.recipients.lists import MOST_LOCALES, RecipientList
 from carillon.shapes import ListSpec, Step
-from carillon.templates import Prepared
-from carillon.typesetting import prepare
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 

@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import openings, planning, zones
-from carillon.clocks import Clocks
-from carillon.curve import Ints
+from carillon import zones
 from carillon.errors import PlanRefused
-from carillon.ledger import NOTHING, Taken
-from carillon.planning import Follow, Limits, Planned, Request, interleave, plan
-from carillon.rules import Targets
 from carillon.shapes import AfterPrevious, CampaignPace, Offset, QuietHours, Window
+from carillon.timing import openings, planning
+from carillon.timing.clocks import Clocks
+from carillon.timing.curve import Ints
+from carillon.timing.ledger import NOTHING, Taken
+from carillon.timing.planning import Follow, Limits, Planned, Request, interleave, plan
+from carillon.timing.rules import Targets
 
 MONDAY = int(datetime(2026, 11, 30, tzinfo=UTC).timestamp())
 HOUR = 3600

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from carillon import keys
-from carillon.enrolment import CREATION_LEAD
+from carillon.content.typesetting import FOOTING
 from carillon.errors import (
     CampaignStateConflict,
     IdentityNotVerified,
@@ -20,11 +20,11 @@ from carillon.errors import (
     PlanRefused,
     TemplateRejected,
 )
-from carillon.forecast import Quotas
-from carillon.pace import Pace, WarmUp
+from carillon.launch.enrolment import CREATION_LEAD
+from carillon.launch.forecast import Quotas
 from carillon.shapes import Plan, Prepare
+from carillon.timing.pace import Pace, WarmUp
 from carillon.transitions import CampaignState, TaskStatus
-from carillon.typesetting import FOOTING
 
 from .conftest import NOW, World, client
 
@@ -94,7 +94,7 @@ def test_the_recipients_are_a_table_that_athena_can_read(world: World, tmp_path:
     assert keys_there == ["campaigns/advent/prepared/g1-a1/recipients/recipients.parquet"]
     assert result.recipients_location == f"s3://{result.bucket}/campaigns/advent/prepared/g1-a1/recipients/"
     (tmp_path / "r.parquet").write_bytes(world.objects.read(keys_there[0]) or b"")
-    table = duckdb.sql(f"SELECT * FROM '{tmp_path / 'r.parquet'}'")
+    table = duckdb.connect().sql(f"SELECT * FROM '{tmp_path / 'r.parquet'}'")
     assert table.columns == [c["Name"] for c in result.columns]
     assert table.columns[:3] == ["e_mail", "grosse_cm", "name"]
     assert [row[:5] for row in table.fetchall()] == [
@@ -578,7 +578,7 @@ def test_templates_get_the_recipients_locale_and_zone(world: World) -> None:
 
 def test_an_enrichment_s_names_count_as_known_and_carry_no_data(world: World) -> None:
     """The function gives them when the e-mail is sent."""
-    ready(world, enrichment={"function": "carillon-points", "provides": ["points"]})
+    ready(world, enrichment={"function": "carillon-enrichment-points", "provides": ["points"]})
     world.upload(f"<p>{{{{ name }}}} {{{{ points }}}}</p>{FOOTING}", "templates/news.html")
     world.prepare()
     assert [*world.lines(world.first())[0].input] == ["name"]
@@ -735,7 +735,7 @@ def test_more_e_mails_than_one_preparation_does_are_refused_with_the_number(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its 15 minutes are over, and with the fix."""
-    monkeypatch.setattr("carillon.roster.MOST_TASKS", 10)
+    monkeypatch.setattr("carillon.launch.roster.MOST_TASKS", 10)
     ready(world, steps=[step(), step()])
     with pytest.raises(ListRejected, match=r"too_many_rows: 6 rows in 2 steps make 12 e-mails.*at most 5 rows"):
         world.prepare()

@@ -11,9 +11,9 @@ from botocore.stub import Stubber
 from carillon import environment, keys
 from carillon.adapters import aws as clients
 from carillon.adapters.settings import SettingsTable
+from carillon.content.templates import Prepared, Renderer
+from carillon.content.typesetting import FOOTING
 from carillon.shapes import Plan, PrepareListResult
-from carillon.templates import Prepared, Renderer
-from carillon.typesetting import FOOTING
 from prepare_list import app
 
 from .conftest import BUCKET, QUEUE, World, client

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import dates, rules, zones
-from carillon.clocks import Clocks
-from carillon.rules import DATE, EXACT, WALL_TIME, Cells, Targets
+from carillon import zones
 from carillon.shapes import AfterPrevious, Asap, At, ColumnDate, Event, LocalTime
+from carillon.timing import dates, rules
+from carillon.timing.clocks import Clocks
+from carillon.timing.rules import DATE, EXACT, WALL_TIME, Cells, Targets
 
 MONDAY = int(datetime(2026, 11, 30, tzinfo=UTC).timestamp())
 HOUR = 3600

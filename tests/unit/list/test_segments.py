@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon import zones
-from carillon.columns import columns
 from carillon.errors import ListRejected
-from carillon.lists import open_database
-from carillon.segments import MACROS, condition
+from carillon.recipients.columns import columns
+from carillon.recipients.lists import open_database
+from carillon.recipients.segments import MACROS, condition
 from carillon.sql import text
 
 NOW = datetime(2026, 11, 29, 23, 30, tzinfo=UTC)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from carillon.content.syntax import check_subject
+from carillon.content.templates import Prepared, Renderer, TemplateError, environment, lacks, ses_data
+from carillon.content.typesetting import check_footing, check_placeholders, for_ses, missing_footing, prepare
 from carillon.errors import TemplateRejected
 from carillon.shapes import Step
-from carillon.syntax import check_subject
-from carillon.templates import Prepared, Renderer, TemplateError, environment, lacks, ses_data
-from carillon.typesetting import check_footing, check_placeholders, for_ses, missing_footing, prepare
 from local.ses import rendering
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from carillon import keys
 from carillon.addresses import canonical
-from carillon.envelopes import Record
+from carillon.content.templates import Prepared
+from carillon.delivery.envelopes import Record
 from carillon.shapes import Campaign, CampaignSpec, Message, Task
-from carillon.templates import Prepared
 from carillon.transitions import CampaignState, TaskStatus
 
 NOW = datetime(2026, 11, 30, 9, 0, tzinfo=UTC)

@@ -12,15 +12,15 @@ from itertools import count
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from carillon.claims import Change, RowConflict
-from carillon.emails import Email, MailError
-from carillon.envelopes import Record
+from carillon.content.emails import Email, MailError
+from carillon.content.templates import Prepared, Renderer
+from carillon.delivery.claims import Change, RowConflict
+from carillon.delivery.envelopes import Record
+from carillon.delivery.sending import Sender
+from carillon.delivery.slots import Cadence
 from carillon.errors import CampaignNotFound, CampaignStateConflict
-from carillon.pace import Grant, Pace, Refused, epoch_us, hour_key, reserve
-from carillon.sending import Sender
 from carillon.shapes import Campaign, Problem, Schedule, Task
-from carillon.slots import Cadence
-from carillon.templates import Prepared, Renderer
+from carillon.timing.pace import Grant, Pace, Refused, epoch_us, hour_key, reserve
 from carillon.transitions import PAUSABLE, may_follow
 from tests.unit.sending.examples import NOW, PREPARED
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from carillon.emails import MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
-from carillon.envelopes import Record
+from carillon.content.emails import MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
+from carillon.delivery.envelopes import Record
 from carillon.shapes import Task
 from carillon.transitions import CampaignState, TaskStatus, may_follow
 from tests.unit.sending.examples import campaign, message, record, task

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from carillon.emails import Email, ascii_address, compose
+from carillon.content.emails import Email, ascii_address, compose
+from carillon.content.templates import Rendered, TemplateError
 from carillon.shapes import CampaignSpec
-from carillon.templates import Rendered, TemplateError
 from tests.unit.sending.examples import SPEC, message
 
 LINK = "https://api.example.com/u/token"

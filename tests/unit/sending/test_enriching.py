@@ -11,15 +11,15 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon import enriching
 from carillon.adapters.enrichment import BRIEF, LARGEST_ANSWER, LambdaEnrichers
-from carillon.enriching import EnrichmentFailed, EnrichmentUnreachable
+from carillon.delivery import enriching
+from carillon.delivery.enriching import EnrichmentFailed, EnrichmentUnreachable
 from carillon.shapes import Enrichment
 from carillon.transitions import TaskStatus
 from tests.unit.sending.examples import NOW, campaign, message, record, task
 from tests.unit.sending.fakes import World, taken_now
 
-ASKED = {"function": "carillon-points", "provides": ["points", "tier"]}
+ASKED = {"function": "carillon-enrichment-points", "provides": ["points", "tier"]}
 ENRICHMENT = Enrichment.model_validate(ASKED)
 
 
@@ -101,7 +101,7 @@ def test_an_answer_that_is_no_good_fails_its_task_or_is_done_without(answer):
     failed.enricher = lambda question: answer
     failed.send(*messages(1))
     assert failed.row(0).error.code == "EnrichmentFailed"
-    assert "carillon-points" in failed.row(0).error.message
+    assert "carillon-enrichment-points" in failed.row(0).error.message
     assert taken_now(failed) == 0
 
 
@@ -136,7 +136,7 @@ def test_a_function_that_failed_is_not_asked_again():
     w = world(2)
 
     def failing(question):
-        raise EnrichmentFailed("carillon-points ended with an error")
+        raise EnrichmentFailed("carillon-enrichment-points ended with an error")
 
     w.enricher = failing
     assert w.send(*messages(2)) == []
@@ -218,12 +218,14 @@ def test_a_function_is_invoked_by_name_and_alias():
     """Synchronously, with JSON in and JSON out."""
     client = Lambda('{"0-a": {"points": 1, "tier": "größte"}}'.encode())
     question = enriching.question("advent", 0, {"0-a": {"city": "Köln"}})
-    assert LambdaEnrichers(client).ask("carillon-points:live", question) == {"0-a": {"points": 1, "tier": "größte"}}
+    assert LambdaEnrichers(client).ask("carillon-enrichment-points:live", question) == {
+        "0-a": {"points": 1, "tier": "größte"}
+    }
     (asked,) = client.asked
-    assert (asked["FunctionName"], asked["Qualifier"]) == ("carillon-points", "live")
+    assert (asked["FunctionName"], asked["Qualifier"]) == ("carillon-enrichment-points", "live")
     assert json.loads(asked["Payload"]) == question
     assert "InvocationType" not in asked
-    LambdaEnrichers(client := Lambda()).ask("carillon-points", question)
+    LambdaEnrichers(client := Lambda()).ask("carillon-enrichment-points", question)
     assert "Qualifier" not in client.asked[0]
 
 
@@ -257,7 +259,7 @@ def test_a_function_is_invoked_by_name_and_alias():
 def test_what_lambda_says_is_for_good_or_for_now(client, kind):
     """Nothing of a text that may hold an address is passed on."""
     with pytest.raises((EnrichmentFailed, EnrichmentUnreachable)) as caught:
-        LambdaEnrichers(client).ask("carillon-points", {})
+        LambdaEnrichers(client).ask("carillon-enrichment-points", {})
     assert type(caught.value) is kind
     assert "example.com" not in str(caught.value)
 

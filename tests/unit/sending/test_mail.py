@@ -14,8 +14,8 @@ from botocore.config import Config
 from botocore.session import get_session
 
 from carillon.adapters.mail import _MEANINGS, IDLE_SECONDS, ONCE, SesMail
-from carillon.emails import Email, MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
-from carillon.sending import SES_SECONDS
+from carillon.content.emails import Email, MailError, MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
+from carillon.delivery.sending import SES_SECONDS
 from tests.unit.sending.ses_server import wait_for
 
 EMAIL = Email("a@example.com", "b@example.com", None, "Hi", "<p>Hi</p>", "Hi", (("List-Id", "<o.example.com>"),), ())

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from botocore.config import Config
 
-from carillon import claims, sending
 from carillon.adapters.tasks import TaskRows
-from carillon.pace import Grant
+from carillon.delivery import claims, sending
+from carillon.timing.pace import Grant
 from carillon.transitions import TaskStatus
 from tests.unit.sending import test_laws, test_mail, test_pace, test_sending, test_tasks
 from tests.unit.sending.examples import task

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.pace import Grant, Pace, Refusal, Refused, Reservation, epoch_us, hour_key, reserve
+from carillon.timing.pace import Grant, Pace, Refusal, Refused, Reservation, epoch_us, hour_key, reserve
 
 UTC_ZONE = ZoneInfo("UTC")
 NOW = datetime(2026, 11, 30, 9, 30, tzinfo=UTC)

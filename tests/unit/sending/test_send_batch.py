@@ -19,8 +19,8 @@ from carillon.adapters.items import from_item, to_item
 from carillon.adapters.schedules import brief_client
 from carillon.adapters.secrets import UnsubscribeKeys
 from carillon.addresses import canonical
+from carillon.consent.unsubscribing import read
 from carillon.environment import load
-from carillon.unsubscribing import read
 from tests.unit.sending import examples
 
 LIMIT_MS = 30_000

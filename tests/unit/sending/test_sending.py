@@ -9,11 +9,11 @@ import pytest
 
 from carillon import keys
 from carillon.addresses import canonical
-from carillon.emails import MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
-from carillon.pace import Pace
-from carillon.sending import MOST_RECEIVES
+from carillon.content.emails import MaybeSent, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent
+from carillon.delivery.sending import MOST_RECEIVES
+from carillon.delivery.standing import outside_window
 from carillon.shapes import CampaignPace, Claim
-from carillon.standing import outside_window
+from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState, TaskStatus
 from tests.unit.sending.examples import NOW, address, campaign, message, record, task
 from tests.unit.sending.fakes import World, taken_now

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon import keys, sequences
+from carillon import keys
 from carillon.addresses import canonical
-from carillon.emails import MaybeSent, Rejected
-from carillon.pace import Pace
+from carillon.content.emails import MaybeSent, Rejected
+from carillon.delivery import sequences
 from carillon.shapes import Campaign, Message, Offset, Task
+from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState, TaskStatus
 from tests.unit.sending.examples import NOW, SPEC, address, campaign, record
 from tests.unit.sending.fakes import World

@@ -11,7 +11,7 @@ import pytest
 
 from carillon.adapters.items import from_item, to_item
 from carillon.adapters.settings import PaceTable
-from carillon.pace import Grant, Refusal, Refused, epoch_us, hour_key
+from carillon.timing.pace import Grant, Refusal, Refused, epoch_us, hour_key
 
 START = datetime(2026, 11, 30, 9, 30, tzinfo=UTC)
 

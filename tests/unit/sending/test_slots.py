@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from carillon.slots import Cadence
+from carillon.delivery.slots import Cadence
 
 
 def ms(n: float) -> timedelta:

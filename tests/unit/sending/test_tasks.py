@@ -7,11 +7,12 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from carillon import claims, keys, sequences
+from carillon import keys
 from carillon.adapters.items import from_item, to_item
 from carillon.adapters.suppressions import SuppressionTable
 from carillon.adapters.tasks import TaskRows
-from carillon.claims import RowConflict
+from carillon.delivery import claims, sequences
+from carillon.delivery.claims import RowConflict
 from carillon.shapes import Problem
 from carillon.transitions import TaskStatus
 from tests.unit.sending.examples import NOW, message, task

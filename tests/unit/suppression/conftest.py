@@ -17,7 +17,7 @@ from campaign_api import app as api_app
 from carillon import keys
 from carillon.adapters import clock
 from carillon.adapters.suppressions import SuppressionTable
-from carillon.unsubscribing import KeyRing, Unsubscribing
+from carillon.consent.unsubscribing import KeyRing, Unsubscribing
 from tests.unit.lifecycle.conftest import empty_tables
 from unsubscribe import app
 

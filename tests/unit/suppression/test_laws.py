@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from carillon import keys
 from carillon.addresses import canonical, judge
-from carillon.suppressions import hash_of
+from carillon.consent.suppressions import hash_of
 from tests.unit.list.conftest import NOW, World, aws, world  # noqa: F401  (fixtures)
 from tests.unit.list.test_preparation import ready
 from tests.unit.sending import examples, fakes

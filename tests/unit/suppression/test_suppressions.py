@@ -17,8 +17,8 @@ from carillon import keys
 from carillon.adapters import clock
 from carillon.adapters.suppressed import SuppressionLookup
 from carillon.adapters.suppressions import SuppressionTable
+from carillon.consent.suppressions import Suppression, SuppressionList, hash_of
 from carillon.errors import CampaignNotFound
-from carillon.suppressions import Suppression, SuppressionList, hash_of
 
 from .conftest import ANA, CONTEXT, NOW, TASK
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from carillon import keys
 from carillon.adapters.secrets import UnsubscribeKeys
-from carillon.unsubscribing import InvalidToken, KeyRing, KeysUnusable, Links, Unsubscription, read, sign
+from carillon.consent.unsubscribing import InvalidToken, KeyRing, KeysUnusable, Links, Unsubscription, read, sign
 
 from .conftest import ANA, FIRST, SECOND, TASK, Ring
 

@@ -17,16 +17,17 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from campaign_api import app as api_app
-from carillon import keys, transfers
+from carillon import keys
 from carillon.adapters import aws, clock
 from carillon.adapters.functions import BackgroundFunction
 from carillon.adapters.objects import Objects
 from carillon.adapters.suppressions import SuppressionTable
 from carillon.adapters.uploads import Uploads
+from carillon.consent import transfers
+from carillon.consent.suppressions import Suppression
+from carillon.consent.transferring import HEADER, Transferring
+from carillon.consent.transfers import Transfer, Transfers
 from carillon.environment import load
-from carillon.suppressions import Suppression
-from carillon.transferring import HEADER, Transferring
-from carillon.transfers import Transfer, Transfers
 from transfer_suppressions import app
 
 from .conftest import ANA, CONTEXT, NOW, TASK
@@ -34,7 +35,7 @@ from .conftest import ANA, CONTEXT, NOW, TASK
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from carillon.transfers import Progress
+    from carillon.consent.transfers import Progress
 
 AT = "2026-11-29T08:00:00Z"
 BEN = keys.address_hash("ben@example.com")

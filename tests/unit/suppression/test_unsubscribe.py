@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from carillon import pages
-from carillon.suppressions import Suppression
-from carillon.unsubscribing import sign
+from carillon.consent import pages
+from carillon.consent.suppressions import Suppression
+from carillon.consent.unsubscribing import sign
 from unsubscribe import app
 
 from .conftest import ANA, SECOND, TASK, Ring, Site

@@ -1,0 +1,1 @@
+"""What: templates made ready once, and rendered for each recipient."""

@@ -1,0 +1,1 @@
+"""From a message whose minute has come to SES, at most once."""

@@ -1,0 +1,1 @@
+"""From a list, templates and a plan to rows and schedules; and the same without any consequence."""

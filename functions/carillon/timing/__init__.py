@@ -1,0 +1,1 @@
+"""When: rules, the capacity curve, other campaigns' capacity, and a slot for every e-mail."""
