@@ -29,9 +29,9 @@ def exit_topic(campaign_id: str) -> str:
 
 
 def following(spec: CampaignSpec, step: int) -> Iterator[int]:
-    """The steps that wait for ``step``, the next one first, each for the one before it."""
-    for later in range(step + 1, len(spec.steps)):
-        if not isinstance(spec.steps[later].rule, AfterPrevious):
+    """The steps that wait for ``step`` (they count from 1), the next one first, each for the one before it."""
+    for later in range(step + 1, len(spec.steps) + 1):
+        if not isinstance(spec.steps[later - 1].rule, AfterPrevious):
             return
         yield later
 
@@ -52,7 +52,7 @@ def slot_after(
     Raises:
         PlanRefused: they leave none open.
     """
-    rule = spec.steps[step].rule
+    rule = spec.steps[step - 1].rule
     assert isinstance(rule, AfterPrevious), "only such a step waits"
     target = after(datetime.fromisoformat(sent_at), rule.offset, timezone or stack_zone)
     return first_opening(spec, timezone, max(target, earliest))

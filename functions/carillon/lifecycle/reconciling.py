@@ -322,7 +322,7 @@ class Survey:
         self.planned: Counter[date] = Counter()
         """E-mails by day of the pace's zone, the overdue ones not counted."""
         self._latest_slot = latest_slot
-        self._awaited = {step for step in range(len(spec.steps)) if next(sequences.following(spec, step), None)}
+        self._awaited = {step for step in range(1, len(spec.steps)) if next(sequences.following(spec, step), None)}
         self._zone = zones.get(spec.pace.timezone) if spec.pace else None
 
     def shard(self, pages: Iterable[Sequence[Task]]) -> None:

@@ -399,7 +399,7 @@ def step(number: int, address: str = ANA, **changes: Any) -> Task:
     """A task of the drip; all but the first wait, and were planned for long ago."""
     name = keys.task_id(number, address)
     token = keys.client_token("advent", 1, name, 0)
-    fields = {"task": name, "step": number, "waits": number > 0, "slot": LONG_AGO, "client_token": token}
+    fields = {"task": name, "step": number, "waits": number > 1, "slot": LONG_AGO, "client_token": token}
     return task(address, **fields | changes)
 
 
@@ -412,23 +412,23 @@ SENT = {"status": TaskStatus.FINISHED, "sent_at": "2026-11-28T07:30:00Z"}
 
 def test_a_step_that_nobody_released_is_released(client: DynamoDBClient) -> None:
     """Three days after the one before went out, with its schedule; the one after it waits on."""
-    world = drip(client, step(0, **SENT), step(1), step(2))
+    world = drip(client, step(1, **SENT), step(2), step(3))
     (done,) = world.run()
     assert (done.rescheduled, done.completed) == (1, False)
-    there = world.row(step(1))
+    there = world.row(step(2))
     assert (there.status, there.waits) == (TaskStatus.PENDING, False)
     assert there.slot == datetime(2026, 12, 1, 7, 30, tzinfo=UTC).timestamp()
-    schedule = world.scheduler.groups["campaign-advent-g1"][step(1).task]
+    schedule = world.scheduler.groups["campaign-advent-g1"][step(2).task]
     assert json.loads(json.loads(schedule.input)["MessageBody"])["data"] == {"of": 1}
-    assert world.row(step(2)) == step(2)
+    assert world.row(step(3)) == step(3)
     assert world.run()[0].rescheduled == 0
 
 
 def test_a_release_that_is_late_goes_as_soon_as_a_schedule_can(client: DynamoDBClient) -> None:
     """Its time has come while nobody was looking."""
-    world = drip(client, step(0, status=TaskStatus.FINISHED, sent_at="2026-11-01T07:30:00Z"), step(1))
+    world = drip(client, step(1, status=TaskStatus.FINISHED, sent_at="2026-11-01T07:30:00Z"), step(2))
     world.run()
-    assert world.row(step(1)).slot == NOW.timestamp() + 120
+    assert world.row(step(2)).slot == NOW.timestamp() + 120
 
 
 @pytest.mark.parametrize(
@@ -445,11 +445,11 @@ def test_what_waits_for_a_step_that_will_not_be_sent_is_cancelled(
     client: DynamoDBClient, before: dict[str, Any] | None
 ) -> None:
     """All of the chain in one pass, with the reason, and the campaign is complete."""
-    rows = [step(1), step(2)] + ([] if before is None else [step(0, **before)])
+    rows = [step(2), step(3)] + ([] if before is None else [step(1, **before)])
     world = drip(client, *rows)
     (done,) = world.run()
     assert (done.pending, done.completed) == (0, True)
-    for number in (1, 2):
+    for number in (2, 3):
         there = world.row(step(number))
         assert there.status is TaskStatus.CANCELLED
         assert there.error is not None
@@ -461,17 +461,17 @@ def test_what_waits_for_a_step_that_may_still_be_sent_is_never_overdue(
     client: DynamoDBClient, status: TaskStatus
 ) -> None:
     """However long ago its forecast was; and it keeps the campaign from completing."""
-    world = drip(client, step(0, status=status, slot=int(NOW.timestamp()) + 60), step(1))
+    world = drip(client, step(1, status=status, slot=int(NOW.timestamp()) + 60), step(2))
     (done,) = world.run()
     assert (done.rescheduled, done.completed) == (0, False)
-    assert world.row(step(1)) == step(1)
+    assert world.row(step(2)) == step(2)
 
 
 def test_more_than_ten_steps_are_in_order_too(client: DynamoDBClient) -> None:
     """Step 10 is read before step 9, for keys are text."""
     rules = [{"kind": "asap"}, *[{"kind": "after_previous", "offset": "P1D"}] * 11]
     steps = tuple(Step.model_validate({"template": "a.html", "subject": "s", "rule": rule}) for rule in rules)
-    rows = [step(n, **SENT) for n in range(9)] + [step(9, status=TaskStatus.FAILED), step(10), step(11)]
+    rows = [step(n, **SENT) for n in range(1, 9)] + [step(9, status=TaskStatus.FAILED), step(10), step(11)]
     world = World(client, *rows, spec=SPEC.model_copy(update={"steps": steps}))
     world.run()
     assert {world.row(step(n)).status for n in (10, 11)} == {TaskStatus.CANCELLED}
@@ -479,10 +479,10 @@ def test_more_than_ten_steps_are_in_order_too(client: DynamoDBClient) -> None:
 
 def test_nobody_is_ended_in_a_campaign_that_was_stopped_meanwhile(client: DynamoDBClient) -> None:
     """A resume plans these rows itself."""
-    world = drip(client, step(0, status=TaskStatus.FAILED), step(1))
+    world = drip(client, step(1, status=TaskStatus.FAILED), step(2))
     world.campaigns = Meanwhile(world, 1, lambda: cancel(world))  # type: ignore[assignment]
     world.run()
-    assert world.row(step(1)) == step(1)
+    assert world.row(step(2)) == step(2)
 
 
 @settings(max_examples=15, deadline=None)
@@ -498,8 +498,8 @@ def test_reconciling_a_sequence_twice_is_reconciling_once(
     rows = []
     for n, (first, second, waits, late) in enumerate(people):
         slot = LONG_AGO if late else int(NOW.timestamp()) + 60
-        rows.append(step(0, f"r{n}@example.com", status=first, slot=slot))
-        rows.append(step(1, f"r{n}@example.com", status=second, slot=slot, waits=waits))
+        rows.append(step(1, f"r{n}@example.com", status=first, slot=slot))
+        rows.append(step(2, f"r{n}@example.com", status=second, slot=slot, waits=waits))
     world = World(empty_tables(), *rows, spec=DRIP, enrolled=len(rows) + 1)
     world.run()
     once = [world.row(row) for row in rows]

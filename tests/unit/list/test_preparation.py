@@ -13,6 +13,7 @@ import pytest
 
 from carillon import keys
 from carillon.content.typesetting import FOOTING
+from carillon.delivery import sequences
 from carillon.errors import (
     CampaignStateConflict,
     IdentityNotVerified,
@@ -611,6 +612,8 @@ def test_a_step_that_follows_waits_with_a_forecast_and_the_one_before_has_its_da
         by_step[line.step].append(line)
     assert [(line.waits, line.slot) for line in by_step[2]] == [(True, at(3, 9)), (True, at(3, 9))]
     assert not any(line.waits for line in by_step[1] + by_step[3])
+    released_by = {n: [*sequences.following(world.campaigns.get(world.campaign_id).spec, n)] for n in by_step}
+    assert released_by == {1: [2], 2: [], 3: []}, "the sender numbers steps as the batches do"
     assert by_step[1][0].input == {"city": "Aachen", "name": "A"}
     assert by_step[2][0].input == by_step[3][0].input == {"city": "Aachen"}
 

@@ -40,19 +40,19 @@ def row(step: int, n: int = 0, **changes: Any) -> Task:
         "step": step,
         "address": address(n),
         "timezone": "America/New_York",
-        "slot": int(NOW.timestamp()) + step * 86_400,
+        "slot": int(NOW.timestamp()) + (step - 1) * 86_400,
         "status": TaskStatus.PENDING,
         "generation": 1,
         "revision": 0,
         "batch": f"g1-aaaa/{step}",
-        "waits": step > 0,
+        "waits": step > 1,
         "client_token": f"token-of-{step}",
         "expires_at": 1_900_000_000,
     }
     return Task.model_validate(fields | changes)
 
 
-def message(step: int = 0, n: int = 0, **changes: Any) -> Message:
+def message(step: int = 1, n: int = 0, **changes: Any) -> Message:
     """The message of that task's schedule."""
     fields = {"campaign": "advent", "generation": 1, "revision": 0, "task": row(step, n).task, "step": step}
     fields |= {"to": address(n), "slot": int(NOW.timestamp()), "data": {"first_name": "Ana", "city": "Köln"}}
@@ -62,7 +62,7 @@ def message(step: int = 0, n: int = 0, **changes: Any) -> Message:
 def sequence(*rules: dict[str, Any], steps: int = 3, **changes: Any) -> World:
     """One person in a drip of ``steps``."""
     rules = rules or (AFTER,) * (steps - 1)
-    return World([drip(*rules, **changes)], [row(step) for step in range(len(rules) + 1)])
+    return World([drip(*rules, **changes)], [row(step) for step in range(1, len(rules) + 2)])
 
 
 def of(w: World, step: int) -> Task:
@@ -73,15 +73,15 @@ def test_a_step_that_is_sent_releases_the_next_one():
     """Three days later by the recipient's own clock, with a schedule under its stored token, and not the one after."""
     w = sequence()
     assert w.send(record(message())) == []
-    assert of(w, 0).status is TaskStatus.FINISHED
-    following = of(w, 1)
+    assert of(w, 1).status is TaskStatus.FINISHED
+    following = of(w, 2)
     assert (following.status, following.waits) == (TaskStatus.PENDING, False)
-    assert following.slot == int(datetime.fromisoformat(of(w, 0).sent_at or "").timestamp()) + 3 * 86_400
-    assert of(w, 2) == row(2)
+    assert following.slot == int(datetime.fromisoformat(of(w, 1).sent_at or "").timestamp()) + 3 * 86_400
+    assert of(w, 3) == row(3)
     (schedule,) = w.scheduled
-    assert (schedule.name, schedule.group, schedule.client_token) == (row(1).task, "campaign-advent-g1", "token-of-1")
+    assert (schedule.name, schedule.group, schedule.client_token) == (row(2).task, "campaign-advent-g1", "token-of-2")
     body = Message.model_validate_json(json.loads(schedule.input)["MessageBody"])
-    assert body == message(1, slot=following.slot)
+    assert body == message(2, slot=following.slot)
 
 
 def test_the_released_step_is_sent_by_its_own_message_and_releases_the_last():
@@ -92,9 +92,9 @@ def test_the_released_step_is_sent_by_its_own_message_and_releases_the_last():
         body = json.loads(w.scheduled[-1].input)["MessageBody"]
         w.pass_time(3 * 86_400)
         assert w.send(record(body)) == []
-    assert [of(w, step).status for step in range(3)] == [TaskStatus.FINISHED] * 3
+    assert [of(w, step).status for step in range(1, 4)] == [TaskStatus.FINISHED] * 3
     assert len(w.scheduled) == 2
-    assert w.accepted_by_task() == {row(step).task: 1 for step in range(3)}
+    assert w.accepted_by_task() == {row(step).task: 1 for step in range(1, 4)}
 
 
 def test_outcome_and_release_are_one_write_and_the_schedule_comes_after():
@@ -111,15 +111,15 @@ def test_a_step_with_a_rule_of_its_own_waits_for_nobody():
     w.send(record(message()))
     assert w.calls["Running to Finished"] == 1
     assert w.scheduled == []
-    assert of(w, 2) == row(2)
+    assert of(w, 3) == row(3)
 
 
 def test_a_message_for_a_step_that_still_waits_is_dropped():
     """Whoever sent it: nothing goes out of turn."""
     w = sequence()
-    assert w.send(record(message(1))) == []
+    assert w.send(record(message(2))) == []
     assert w.asked == []
-    assert of(w, 1) == row(1)
+    assert of(w, 2) == row(2)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_a_step_that_fails_ends_the_sequence(trouble, error):
     if "suppressed" in trouble:
         w.suppressed = {(keys.address_hash(canonical(address(0))), trouble["suppressed"])}
     w.send(record(message(data=trouble.get("data", {"first_name": "Ana"}))))
-    assert of(w, 0).error.code == error
-    for step in (1, 2):
+    assert of(w, 1).error.code == error
+    for step in (2, 3):
         assert of(w, step).status is TaskStatus.CANCELLED
         assert of(w, step).error.code == "PreviousNotSent"
     assert w.scheduled == []
@@ -154,11 +154,11 @@ def test_who_is_on_the_exit_list_leaves_with_words_of_its_own():
     w = sequence()
     w.suppressed = {(hashed, "campaign.advent")}
     w.send(record(message()))
-    assert "left" in of(w, 0).error.message
-    for other in (sequence(), World([campaign()], [row(0)])):
+    assert "left" in of(w, 1).error.message
+    for other in (sequence(), World([campaign()], [row(1)])):
         other.suppressed = {(hashed, "campaign.winter" if len(other.rows) > 1 else "campaign.advent")}
         other.send(record(message()))
-        assert of(other, 0).status is TaskStatus.FINISHED
+        assert of(other, 1).status is TaskStatus.FINISHED
 
 
 @pytest.mark.parametrize(
@@ -173,22 +173,22 @@ def test_an_outcome_is_never_lost_because_of_the_next_step(change):
 
     def meanwhile(name, run):
         if name == "send email":
-            w.rows["advent", row(1).task] = row(1, **change)
+            w.rows["advent", row(2).task] = row(2, **change)
         return effect(name, run)
 
     w.call = meanwhile
     w.send(record(message()))
-    assert of(w, 0).status is TaskStatus.FINISHED
-    assert of(w, 1) == row(1, **change)
+    assert of(w, 1).status is TaskStatus.FINISHED
+    assert of(w, 2) == row(2, **change)
     assert w.scheduled == []
 
 
 def test_a_next_step_that_was_never_enrolled_is_none():
     """The planner gave it no slot."""
     w = sequence()
-    del w.rows["advent", row(1).task]
+    del w.rows["advent", row(2).task]
     w.send(record(message()))
-    assert of(w, 0).status is TaskStatus.FINISHED
+    assert of(w, 1).status is TaskStatus.FINISHED
     assert w.calls["Running to Finished"] == 1
 
 
@@ -205,8 +205,8 @@ def test_a_transaction_whose_reply_was_lost_is_found_in_the_row():
 
     w.call = lost
     assert w.send(record(message())) == []
-    assert of(w, 1).waits is False
-    assert [s.name for s in w.scheduled] == [row(1).task]
+    assert of(w, 2).waits is False
+    assert [s.name for s in w.scheduled] == [row(2).task]
 
 
 def test_a_transaction_that_never_arrived_leaves_the_outcome_alone():
@@ -221,8 +221,8 @@ def test_a_transaction_that_never_arrived_leaves_the_outcome_alone():
 
     w.call = broken
     assert w.send(record(message())) == []
-    assert of(w, 0).status is TaskStatus.FINISHED
-    assert of(w, 1) == row(1)
+    assert of(w, 1).status is TaskStatus.FINISHED
+    assert of(w, 2) == row(2)
     assert w.scheduled == []
 
 
@@ -238,7 +238,7 @@ def test_a_schedule_that_cannot_be_made_is_the_reconcilers():
 
     w.call = broken
     assert w.send(record(message())) == []
-    assert (of(w, 0).status, of(w, 1).waits) == (TaskStatus.FINISHED, False)
+    assert (of(w, 1).status, of(w, 2).waits) == (TaskStatus.FINISHED, False)
 
 
 def test_without_time_for_it_the_schedule_is_the_reconcilers():
@@ -253,7 +253,7 @@ def test_without_time_for_it_the_schedule_is_the_reconcilers():
 
     w.call = slow
     w.send(record(message()))
-    assert of(w, 1).waits is False
+    assert of(w, 2).waits is False
     assert w.calls["create schedule"] == 0
 
 
@@ -262,8 +262,8 @@ def test_an_unknown_outcome_leaves_the_sequence_where_it_is():
     w = sequence()
     w.answers.append(MaybeSent("ReadTimeoutError"))
     w.send(record(message()))
-    assert of(w, 0).status is TaskStatus.RUNNING
-    assert of(w, 1) == row(1)
+    assert of(w, 1).status is TaskStatus.RUNNING
+    assert of(w, 2) == row(2)
 
 
 @pytest.mark.parametrize("changes", [{"paused": True}, {"state": CampaignState.CANCELLING}], ids=str)
@@ -271,7 +271,7 @@ def test_a_campaign_that_does_not_send_releases_nobody(changes):
     """The message is acknowledged and the next step waits."""
     w = sequence(**changes)
     w.send(record(message()))
-    assert of(w, 1) == row(1)
+    assert of(w, 2) == row(2)
 
 
 def test_a_next_step_is_held_to_pace_and_quiet_hours():
@@ -279,7 +279,7 @@ def test_a_next_step_is_held_to_pace_and_quiet_hours():
     quiet = {"quiet_hours": {"start": "21:00", "end": "08:00"}}
     w = sequence(AFTER, spec=quiet)
     w.send(record(message()))
-    assert datetime.fromtimestamp(of(w, 1).slot, UTC).isoformat() == "2026-12-03T13:00:00+00:00"
+    assert datetime.fromtimestamp(of(w, 2).slot, UTC).isoformat() == "2026-12-03T13:00:00+00:00"
 
 
 def test_a_pace_that_never_opens_keeps_the_next_step_waiting():
@@ -287,10 +287,10 @@ def test_a_pace_that_never_opens_keeps_the_next_step_waiting():
     pace = {"windows": [{"start": "09:00", "end": "17:00"}], "timezone": "America/New_York"}
     quiet = {"start": "08:00", "end": "18:00"}
     w = sequence(AFTER, spec={"pace": pace, "quiet_hours": quiet})
-    w.rows["advent", row(0).task] = row(0, slot=1)
+    w.rows["advent", row(1).task] = row(1, slot=1)
     w.send(record(message(slot=1)))
-    assert of(w, 0).status is TaskStatus.FINISHED
-    assert of(w, 1) == row(1)
+    assert of(w, 1).status is TaskStatus.FINISHED
+    assert of(w, 2) == row(2)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_the_next_step_never_comes_before_its_offset(sent, days, seconds, zone):
 def test_a_campaign_of_one_step_is_no_sequence():
     """It asks for no exit list and no second row."""
     assert not sequences.is_sequence(campaign(SPEC).spec)
-    assert [*sequences.following(drip(AFTER, {"kind": "asap"}, AFTER).spec, 0)] == [1]
+    assert [*sequences.following(drip(AFTER, {"kind": "asap"}, AFTER).spec, 1)] == [2]
 
 
 class Killed(BaseException):
@@ -362,10 +362,10 @@ def test_whatever_breaks_nobody_gets_a_step_twice_or_out_of_turn(fate):
         bodies = [message().model_dump_json(), *(json.loads(s.input)["MessageBody"] for s in w.scheduled)]
         accepted = w.accepted_by_task()
         assert all(times == 1 for times in accepted.values())
-        for step in range(3):
+        for step in range(1, 4):
             if of(w, step).status is TaskStatus.FINISHED:
                 assert accepted[row(step).task] == 1
-            if step and accepted[row(step).task]:
+            if step > 1 and accepted[row(step).task]:
                 assert of(w, step - 1).status is TaskStatus.FINISHED
-            if step and not of(w, step).waits:
+            if step > 1 and not of(w, step).waits:
                 assert of(w, step - 1).status is TaskStatus.FINISHED
