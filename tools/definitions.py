@@ -16,7 +16,18 @@ PARTITION, REGION, ACCOUNT_ID = "aws", "eu-central-1", "111122223333"
 SUBSTITUTION = re.compile(r"\$\{(\w+)\}")
 
 
-class _CloudFormationLoader(yaml.SafeLoader):
+class _Strict(yaml.SafeLoader):
+    """YAML without two equal keys: AWS refuses them, and PyYAML, so ``sam build`` too, would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping all of whose keys are different."""
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise yaml.constructor.ConstructorError(None, None, f"written twice: {sorted(twice)}", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+class _CloudFormationLoader(_Strict):
     """YAML with CloudFormation's short tags, read as their long forms; a plain ``on`` stays text."""
 
 
@@ -130,7 +141,7 @@ class StateMachine:
     @property
     def definition(self) -> dict[str, Any]:
         """Parsed, with the template's substitutions made."""
-        parsed: dict[str, Any] = yaml.safe_load(self.substituted())
+        parsed: dict[str, Any] = yaml.load(self.substituted(), _Strict)  # noqa: S506  (safe)
         return parsed
 
     def substituted(self) -> str:

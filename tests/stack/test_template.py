@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.stack.handlers import handler_module
 from tools import definitions
@@ -29,6 +30,33 @@ def test_a_function_is_told_what_it_asks_for_and_no_more(function: str, monkeypa
     given = set(FUNCTIONS[function]["Properties"]["Environment"]["Variables"])
     asked = {name.upper() for name in model.model_fields if name not in SET_BY_LAMBDA}
     assert given == asked
+
+
+def test_nothing_is_written_twice() -> None:
+    """CloudFormation refuses a template with two equal keys, which PyYAML and sam build take."""
+    doubled = (
+        (ROOT / "template.yaml").read_text().replace("Parameters:\n", "Parameters:\n  DataPolicy: {Type: String}\n")
+    )
+    with pytest.raises(yaml.constructor.ConstructorError, match="DataPolicy"):
+        yaml.load(doubled, definitions._CloudFormationLoader)
+    assert template()["Parameters"]
+
+
+def test_no_number_is_so_large_that_cloudformation_writes_it_otherwise() -> None:
+    """From ten million on it may become 1.0E7 on the way (aws/serverless-application-model#200), which is no int of a
+    function's environment; in quotes it stays as it is."""
+
+    def numbers(node: Any) -> list[int]:
+        match node:
+            case dict():
+                return [n for member in node.values() for n in numbers(member)]
+            case list():
+                return [n for member in node for n in numbers(member)]
+            case bool():
+                return []
+        return [node] if isinstance(node, int) else []
+
+    assert max(numbers(template())) < 10**7
 
 
 def test_every_folder_with_a_handler_is_a_function_of_the_stack() -> None:
