@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -220,6 +221,7 @@ class Preparation:
                     *unverified,
                     *self._objections(spec, account, terms.pace),
                     *forecast.refusals(quotas),
+                    *readiness.forgotten(int(slots.max(initial=-1)), campaign.expires_at),
                     *([] if count else [_nobody_planned(spec, len(slots))]),
                 ],
                 rejects_key=f"{prefix}rejects.csv",
@@ -235,12 +237,12 @@ class Preparation:
         spec, campaign_id = campaign.spec, campaign.campaign_id
         found, tasks, overhead = self._enlist(campaign, request.generation, self._now(request), work)
         _check_unchanged(request, campaign, found.fingerprint)
-        made = self._reserve(tasks, request, campaign, account)
-        slots = made.planned.slots
-        if not (slots >= 0).any():
-            raise PlanRefused(_nobody_planned(spec, len(slots)))
-        columns = publishing.write_roster(self.objects, found, campaign_id, attempt, work)
-        written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead, work)
+        with self._reserved(tasks, request, campaign, account) as made:
+            slots = made.planned.slots
+            if not (slots >= 0).any():
+                raise PlanRefused(_nobody_planned(spec, len(slots)))
+            columns = publishing.write_roster(self.objects, found, campaign_id, attempt, work)
+            written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead, work)
         counts = forecast.counted(found.recipients.rejected())
         result = PrepareListResult(
             rows=found.recipients.rows,
@@ -276,16 +278,16 @@ class Preparation:
         database = open_database(work, self.memory_limit)
         tasks = TaskTable(database)
         resuming.take_over(tasks, campaign, prepared, first, self.objects, self.rows, work)
-        made = self._reserve(tasks, request, campaign, account)
-        slots = made.planned.slots
-        expired = made.planned.reason == planning.NOT_AFTER
-        if expired.any():
-            assert spec.not_after is not None
-            slots[expired] = max(int(spec.not_after.timestamp()) + 1, self._now(request))
-        if (slots < 0).any():
-            resuming.cancel(campaign_id, tasks.named(slots < 0), self.rows)
-        overhead = batches.schedule_overhead(campaign_id, request.generation, self.queue_url)
-        written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead, work)
+        with self._reserved(tasks, request, campaign, account) as made:
+            slots = made.planned.slots
+            expired = made.planned.reason == planning.NOT_AFTER
+            if expired.any():
+                assert spec.not_after is not None
+                slots[expired] = max(int(spec.not_after.timestamp()) + 1, self._now(request))
+            if (slots < 0).any():
+                resuming.cancel(campaign_id, tasks.named(slots < 0), self.rows)
+            overhead = batches.schedule_overhead(campaign_id, request.generation, self.queue_url)
+            written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead, work)
         database.close()
         return first.model_copy(update={**_became(made), **written})
 
@@ -355,17 +357,29 @@ class Preparation:
     def _terms(self, account: Account) -> Terms:
         return Terms(self.pace.read(), account.max_24_hour_send, self.cap_zone, self.quotas.creations_per_second)
 
-    def _reserve(self, tasks: TaskTable, request: Prepare, campaign: Campaign, account: Account) -> Timetable:
-        """Plan, and take the capacity; the campaign is looked at again before: a list takes minutes."""
+    @contextmanager
+    def _reserved(
+        self, tasks: TaskTable, request: Prepare, campaign: Campaign, account: Account
+    ) -> Iterator[Timetable]:
+        """Plan, and take the capacity; what breaks inside gives it back. The campaign is looked at again before: a list
+        takes minutes."""
         terms = self._terms(account)
         wanted = timetable.request(tasks, campaign.spec, terms, self._now(request))
         self._still_ours(request)
 
         def acceptable(made: Timetable) -> None:
             schedules, _ = tasks.planned(made.planned.slots)
-            _refuse(forecast.refusals(forecast.fits(made, schedules, terms.pace, account, self.quotas)))
+            quotas = forecast.fits(made, schedules, terms.pace, account, self.quotas)
+            last_slot = int(made.planned.slots.max(initial=-1))
+            _refuse([*forecast.refusals(quotas), *readiness.forgotten(last_slot, campaign.expires_at)])
 
-        return timetable.reserve(wanted, self.ledger, campaign.campaign_id, acceptable)
+        made = timetable.reserve(wanted, self.ledger, campaign.campaign_id, acceptable)
+        taken = made.days()
+        try:
+            yield made
+        except Exception:
+            self.ledger.give_back(campaign.campaign_id, taken)
+            raise
 
     def _now(self, request: Prepare) -> int:
         return int(datetime.fromisoformat(request.now).timestamp() if request.now else self.now())
@@ -387,7 +401,7 @@ def _check_unchanged(request: Prepare, campaign: Campaign, found: Fingerprint) -
     """
     if request.expected is None or request.expected == roster.digest(found):
         return
-    plan = Plan.model_validate(campaign.plan) if campaign.plan else None
+    plan = Plan.model_validate(campaign.plan) if campaign.plan and "error" not in campaign.plan else None
     if plan is None or plan.hash != request.expected:
         raise PlanRefused("the launch is bound to a plan that is not the campaign's newest: look at the newest one")
     raise PlanRefused(

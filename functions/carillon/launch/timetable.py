@@ -57,6 +57,10 @@ class Timetable:
         some = self.planned.slots >= 0
         return self.request.clocks.wall(self.request.zone[some], self.planned.slots[some])
 
+    def days(self) -> list[date]:
+        """The UTC days with a slot."""
+        return sorted(ledger.by_day(self.planned.slots))
+
 
 def request(tasks: TaskTable, spec: CampaignSpec, terms: Terms, now: int) -> Request:
     """What there is to plan at ``now`` (epoch seconds), with nothing taken by others yet."""

@@ -138,27 +138,35 @@ def reserve(
         PlanRefused: a day has more campaigns than its item can hold; or as ``plan`` raises.
     """
     readable = set(days)
-    for attempt in range(1, ATTEMPTS + 1):
-        seen = {day.day: day for day in ledger.read(sorted(readable))}
-        slots = plan(others(seen.values(), campaign_id))
-        wanted = by_day(slots)
-        written = _reached(wanted, cap_zone) | {day for day, read in seen.items() if campaign_id in read.takers}
-        if not written <= seen.keys():
-            first, last = min(readable | written), max(written)
-            readable = {first + timedelta(days=n) for n in range((last - first).days + _AHEAD)}
-            continue
-        entries = {day: encode(wanted[day]) if day in wanted else None for day in sorted(written)}
-        for day, entry in entries.items():
-            _check_size(seen[day], campaign_id, entry)
-        try:
+    taken: set[date] = set()
+    try:
+        for attempt in range(1, ATTEMPTS + 1):
+            seen = {day.day: day for day in ledger.read(sorted(readable))}
+            slots = plan(others(seen.values(), campaign_id))
+            wanted = by_day(slots)
+            written = _reached(wanted, cap_zone) | {day for day, read in seen.items() if campaign_id in read.takers}
+            if not written <= seen.keys():
+                first, last = min(readable | written), max(written)
+                readable = {first + timedelta(days=n) for n in range((last - first).days + _AHEAD)}
+                continue
+            entries = {day: encode(wanted[day]) if day in wanted else None for day in sorted(written)}
             for day, entry in entries.items():
-                ledger.take(campaign_id, seen[day], entry)
-        except LedgerConflict:
-            if attempt == ATTEMPTS:
-                raise
-        else:
-            return slots
-    raise PlanRefused("others take so much of the identity's capacity that no end of this plan was found: try again")
+                _check_size(seen[day], campaign_id, entry)
+            try:
+                for day, entry in entries.items():
+                    taken.add(day)
+                    ledger.take(campaign_id, seen[day], entry)
+            except LedgerConflict:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                return slots
+        raise PlanRefused(
+            "others take so much of the identity's capacity that no end of this plan was found: try again"
+        )
+    except Exception:
+        ledger.give_back(campaign_id, sorted(taken))
+        raise
 
 
 def _reached(days: Iterable[date], cap_zone: str) -> set[date]:

@@ -130,6 +130,23 @@ def test_whoever_is_always_too_late_gives_up_with_the_reason() -> None:
     assert table.items[TODAY].version == ledger.ATTEMPTS
 
 
+@pytest.mark.parametrize(("refused_at", "expected"), [(3, PlanRefused), (99, LedgerConflict)])
+def test_whoever_gives_up_leaves_nothing_taken(refused_at: int, expected: type[Exception]) -> None:
+    """The first of two days was written each time before the second was found changed; that is given back."""
+    table = InMemory()
+    tomorrow = TODAY + timedelta(days=1)
+
+    def busy(taken: Taken) -> Ints:
+        table.take("other", table.read([tomorrow])[0], encode(by_day(ints(MONDAY + 86_400))[tomorrow]))
+        if table.items[tomorrow].version == refused_at:
+            raise PlanRefused("no room")
+        return ints(MONDAY, MONDAY + 86_400)
+
+    with pytest.raises(expected):
+        reserve(table, "a", DAYS, "UTC", busy)
+    assert not any("a" in day.takers for day in table.items.values())
+
+
 def test_a_day_with_too_many_campaigns_refuses_the_next_one() -> None:
     """Before anything is written. An entry of noise takes its 3 KB, one of a steady rate a hundredth of that."""
     random = np.random.default_rng(1)

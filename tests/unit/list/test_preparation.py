@@ -681,6 +681,19 @@ def test_a_preparation_that_does_not_count_gives_back_what_it_took(world: World)
     assert not any(day.takers for day in world.ledger.read([date(2026, 11, 30)]))
 
 
+def test_a_preparation_that_breaks_gives_back_what_it_took(world: World) -> None:
+    """A failed campaign cannot be cancelled, so nobody else would."""
+    ready(world)
+
+    def broken(*given: Any) -> None:
+        raise OSError("no space left on device")
+
+    world.objects.put_all = broken  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no space"):
+        world.prepare()
+    assert not any(day.takers for day in world.ledger.read([date(2026, 11, 30)]))
+
+
 # The account
 
 
@@ -714,6 +727,16 @@ def test_more_schedules_than_the_account_may_have_are_refused(world: World) -> N
     world.quotas = Quotas(schedules=5)
     with pytest.raises(PlanRefused, match=r"needs 6 and the quota is 5: request a quota increase .* to at least 6"):
         world.prepare()
+
+
+def test_a_slot_beyond_the_stacks_retention_is_refused(world: World) -> None:
+    """Rows are gone by then: DynamoDB deletes them some time after expires_at, and the sender would find none."""
+    beyond = datetime.fromtimestamp(1_900_000_000, UTC) + timedelta(days=1)
+    ready(world, steps=[step("at", at=beyond.isoformat())])
+    with pytest.raises(PlanRefused, match="keeps the campaign until 2030-03-17T17:46:40Z: .* raise RetentionDays"):
+        world.prepare()
+    assert untouched(world)
+    assert sum("RetentionDays" in refusal for refusal in dry(world).refusals) == 1
 
 
 def test_a_sender_without_a_postal_address_is_refused(world: World) -> None:
@@ -799,6 +822,17 @@ def test_a_launch_that_is_not_what_was_planned_is_refused_by_name(world: World) 
     with pytest.raises(PlanRefused, match="not the campaign's newest"):
         launched(world, "0" * 64)
     assert untouched(world)
+
+
+def test_a_launch_bound_to_a_plan_before_one_that_failed_is_refused_in_words(world: World) -> None:
+    """The record says why the newest plan failed, and not what it was."""
+    ready(world)
+    plan = dry(world)
+    failed = {"error": {"code": "ListRejected", "message": "no_list"}}
+    world.campaigns.record_plan("advent", failed, now=NOW)
+    world.upload(LIST + "late@example.com,L,UTC,09:00\n")
+    with pytest.raises(PlanRefused, match="not the campaign's newest"):
+        launched(world, plan.hash)
 
 
 def test_a_plan_shows_what_a_launch_would_be_refused_for(world: World) -> None:
