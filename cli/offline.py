@@ -18,6 +18,8 @@ from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState, TaskStatus
 
 CAMPAIGN = "offline"
+UNKNOWN = 2**40
+"""Of an instant in epoch seconds: how long a stack would keep the campaign."""
 
 
 @dataclass
@@ -30,7 +32,7 @@ class OneCampaign:
         """The campaign."""
         return Campaign(
             campaign_id=campaign_id, spec=self.spec, state=CampaignState.CREATED, created_at="", changed_at="",
-            expires_at=0,
+            expires_at=UNKNOWN,
         )  # fmt: skip
 
     def record_plan(self, campaign_id: str, plan: Mapping[str, Any], *, now: datetime) -> Campaign:
@@ -150,6 +152,10 @@ class NoRows:
     def cancel(self, tasks: Sequence[Task]) -> int:
         """None."""
         return 0
+
+    def enrol(self, wanted: Sequence[Task]) -> list[Task]:
+        """Nobody is enrolled from here."""
+        raise NotImplementedError
 
 
 def uploads(source: Path, templates: Mapping[str, Path]) -> dict[str, Path]:

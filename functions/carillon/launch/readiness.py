@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.utils import parseaddr
 from typing import Literal, Protocol
 
 from carillon import addresses
 from carillon.errors import IdentityNotVerified
-from carillon.shapes import CampaignSpec
+from carillon.shapes import CampaignSpec, instant
 
 type PricePlan = Literal["NONE", "ESSENTIALS", "PRO", "ENTERPRISE"]
 """SES's; ``NONE`` is à la carte."""
@@ -106,4 +107,16 @@ def unaddressed(postal_address: str | None) -> list[str]:
         return []
     return [
         "the sender has no postal_address, which every commercial e-mail has to show: set it by PUT /settings/sender"
+    ]
+
+
+def forgotten(last_slot: int, expires_at: int) -> list[str]:
+    """Why there can be no slot at ``last_slot`` in a campaign whose record and rows DynamoDB's TTL deletes from
+    ``expires_at`` on (both in epoch seconds); with the fix."""
+    if last_slot < expires_at:
+        return []
+    last, end = (instant(datetime.fromtimestamp(moment, UTC)) for moment in (last_slot, expires_at))
+    return [
+        f"the last e-mail would go on {last}, and this stack keeps the campaign until {end}: take nearer targets, or "
+        "raise RetentionDays and create it anew"
     ]
