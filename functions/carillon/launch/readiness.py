@@ -116,7 +116,8 @@ def forgotten(last_slot: int, expires_at: int) -> list[str]:
     if last_slot < expires_at:
         return []
     last, end = (instant(datetime.fromtimestamp(moment, UTC)) for moment in (last_slot, expires_at))
-    return [
+    reason = (
         f"the last e-mail would go on {last}, and this stack keeps the campaign until {end}: take nearer targets, or "
         "raise RetentionDays and create it anew"
-    ]
+    )
+    return [reason]
