@@ -285,7 +285,7 @@ class Preparation:
                 assert spec.not_after is not None
                 slots[expired] = max(int(spec.not_after.timestamp()) + 1, self._now(request))
             if (slots < 0).any():
-                resuming.cancel(campaign_id, tasks.named(slots < 0), self.rows)
+                resuming.cancel(campaign, tasks.named(slots < 0), first, self.objects, self.rows)
             overhead = batches.schedule_overhead(campaign_id, request.generation, self.queue_url)
             written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead, work)
         database.close()

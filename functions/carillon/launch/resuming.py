@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from carillon import keys
+from carillon.launch import enrolment
 from carillon.launch.roster import Source
 from carillon.launch.tasks import TaskTable
 from carillon.recipients.columns import MOMENT, ORDER
-from carillon.shapes import AfterPrevious, Campaign, ManifestLine, PrepareListResult, Task
+from carillon.shapes import AfterPrevious, BatchLine, Campaign, EnrolBatch, ManifestLine, PrepareListResult, Task
 from carillon.transitions import TaskStatus
 
 
@@ -33,6 +34,10 @@ class Rows(Protocol):
         """Cancel those of ``tasks`` that are Pending still."""
         ...
 
+    def enrol(self, wanted: Sequence[Task]) -> list[Task]:
+        """Put each row if there is none; what is there then."""
+        ...
+
 
 def take_over(
     tasks: TaskTable,
@@ -46,7 +51,8 @@ def take_over(
     """Fill ``tasks`` from ``prepared``, the campaign's first preparation, whose result was ``first``."""
     lines, settled, released = work / "lines.txt", work / "settled.txt", work / "released.txt"
     with lines.open("wb") as out:
-        out.writelines(b"%d\x1f%s\n" % numbered for numbered in enumerate(_lines(campaign, first, archive)))
+        lines_of_all = (line for _, content in _batches(campaign, first, archive) for line in content.splitlines())
+        out.writelines(b"%d\x1f%s\n" % numbered for numbered in enumerate(lines_of_all))
     _look_at_rows(campaign, rows, settled, released)
     tasks.take_over(lines, settled, released)
     own = [c["Name"] for c in first.columns if c["Name"].startswith(MOMENT) or c["Name"] == ORDER]
@@ -58,21 +64,38 @@ def take_over(
             tasks.remember(step, local, own)
 
 
-def cancel(campaign_id: str, tasks: Collection[str], rows: Rows) -> None:
-    """Cancel those of ``tasks`` that have a row."""
+def cancel(campaign: Campaign, tasks: Collection[str], first: PrepareListResult, archive: Archive, rows: Rows) -> None:
+    """Cancel ``tasks``; whom a fan-out that broke has not reached gets a row that says so, for all have to be counted.
+
+    ``first``: see `take_over`.
+    """
+    unreached = set(tasks)
     for shard in range(keys.SHARDS):
-        for page in rows.shard(campaign_id, shard, TaskStatus.PENDING):
-            rows.cancel([row for row in page if row.task in tasks])
+        for page in rows.shard(campaign.campaign_id, shard, TaskStatus.PENDING):
+            there = [row for row in page if row.task in unreached]
+            rows.cancel(there)
+            unreached.difference_update(row.task for row in there)
+    for entry, content in _batches(campaign, first, archive) if unreached else ():
+        lines = [BatchLine.model_validate_json(line) for line in content.splitlines()]
+        request = EnrolBatch(
+            campaign_id=campaign.campaign_id,
+            generation=campaign.generation,
+            batch=entry.batch,
+            count=entry.count,
+            cancelled=True,
+        )
+        rows.enrol([enrolment.row_for(campaign, request, line) for line in lines if line.task in unreached])
 
 
-def _lines(campaign: Campaign, first: PrepareListResult, archive: Archive) -> Iterator[bytes]:
-    """Every line of every batch."""
-    entries = (archive.read(first.manifest_key) or b"").splitlines()
-    names = (keys.batch(campaign.campaign_id, ManifestLine.model_validate_json(entry).batch) for entry in entries)
-    for batch in archive.read_all(names):
-        if batch is None:
+def _batches(campaign: Campaign, first: PrepareListResult, archive: Archive) -> Iterator[tuple[ManifestLine, bytes]]:
+    """Every batch of the first preparation: its manifest's line, and its own lines."""
+    manifest = (archive.read(first.manifest_key) or b"").splitlines()
+    entries = [ManifestLine.model_validate_json(line) for line in manifest]
+    contents = archive.read_all(keys.batch(campaign.campaign_id, entry.batch) for entry in entries)
+    for entry, content in zip(entries, contents, strict=True):
+        if content is None:
             raise FileNotFoundError(f"a batch of {first.manifest_key} is gone: its tasks cannot be planned again")
-        yield from batch.splitlines()
+        yield entry, content
 
 
 def _look_at_rows(campaign: Campaign, rows: Rows, settled: Path, released: Path) -> None:

@@ -132,6 +132,12 @@ class SettledRows:
             self.tasks[task.task] = TaskStatus.CANCELLED
         return len(tasks)
 
+    def enrol(self, wanted: Sequence[Task]) -> list[Task]:
+        """Like the Tasks table."""
+        for task in wanted:
+            self.tasks.setdefault(task.task, task.status)
+        return list(wanted)
+
 
 class KeptTemplates:
     """What SES keeps for direct campaigns."""
