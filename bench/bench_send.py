@@ -243,7 +243,6 @@ def _sender(aws: Any, **ports: Any) -> tuple[Sender, Clock]:
         "clock": clock,
         "sending_domain": "example.com",
         "send_queue_url": "queue",
-        "stack_timezone": "UTC",
         "token": lambda: uuid4().hex,
         "cadence": Cadence(),
     }

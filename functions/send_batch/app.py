@@ -79,7 +79,6 @@ def _sender() -> Sender:
         clock=clock,
         sending_domain=settings.sending_domain,
         send_queue_url=settings.send_queue_url,
-        stack_timezone=settings.stack_timezone,
         token=lambda: uuid4().hex,
         cadence=Cadence(),
     )

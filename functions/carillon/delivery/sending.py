@@ -138,7 +138,6 @@ class Sender:
     clock: Clock
     sending_domain: str
     send_queue_url: str
-    stack_timezone: str
     token: Callable[[], str]
     """A claim token that nobody has had before."""
     cadence: Cadence
@@ -468,9 +467,8 @@ class _Batch:
         if change.after is not TaskStatus.FINISHED or row is None or not sequences.may_go_on(row, message.generation):
             return [], None
         earliest = int(self._now().timestamp()) + CREATION_LEAD
-        zone = self._sender.stack_timezone
         try:
-            slot = sequences.slot_after(spec, row.step, row.timezone, change.sets["sent_at"], zone, earliest)
+            slot = sequences.slot_after(spec, row.step, row.timezone, change.sets["sent_at"], earliest)
         except PlanRefused as error:
             self._trouble("find a slot for the next step", envelope, error)
             return [], None

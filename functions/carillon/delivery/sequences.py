@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from carillon import zones
 from carillon.delivery.claims import Change
-from carillon.shapes import AfterPrevious, CampaignSpec, Message, Offset, Problem, Task
+from carillon.shapes import AfterPrevious, CampaignPace, CampaignSpec, Message, Offset, Problem, Task
 from carillon.timing.openings import first_opening
 from carillon.transitions import TaskError, TaskStatus
 
@@ -41,20 +41,20 @@ def task_of(task: str, step: int) -> str:
     return f"{step}-{task.partition('-')[2]}"
 
 
-def slot_after(
-    spec: CampaignSpec, step: int, timezone: str | None, sent_at: str, stack_zone: str, earliest: int
-) -> int:
+def slot_after(spec: CampaignSpec, step: int, timezone: str | None, sent_at: str, earliest: int) -> int:
     """When ``step`` may go (epoch seconds), the one before having been sent at ``sent_at`` (an instant of ours).
 
-    Its offset's days are counted on the wall clock of the recipient's ``timezone`` (the stack's zone if there is none),
-    then its seconds; from there, and not before ``earliest``, the first instant that pace and quiet hours leave open.
+    Its offset's days are counted on the wall clock of the recipient's ``timezone`` (if there is none, of the pace's, as
+    the plan forecasts it), then its seconds; from there, and not before ``earliest``, the first instant that pace and
+    quiet hours leave open.
 
     Raises:
         PlanRefused: they leave none open.
     """
     rule = spec.steps[step - 1].rule
     assert isinstance(rule, AfterPrevious), "only such a step waits"
-    target = after(datetime.fromisoformat(sent_at), rule.offset, timezone or stack_zone)
+    zone = timezone or (spec.pace or CampaignPace()).timezone
+    target = after(datetime.fromisoformat(sent_at), rule.offset, zone)
     return first_opening(spec, timezone, max(target, earliest))
 
 

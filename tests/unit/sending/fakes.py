@@ -75,7 +75,6 @@ class World:
             "clock": FakeClock(self),
             "sending_domain": "example.com",
             "send_queue_url": "https://sqs.eu-west-1.amazonaws.com/123456789012/send",
-            "stack_timezone": "Europe/Berlin",
             "token": lambda: f"token-{next(self._tokens)}",
             "cadence": Cadence(),
         }

@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,9 @@ from carillon import keys
 from carillon.addresses import canonical
 from carillon.content.emails import MaybeSent, Rejected
 from carillon.delivery import sequences
-from carillon.shapes import Campaign, Message, Offset, Task
+from carillon.shapes import AfterPrevious, Campaign, Message, Offset, Task
+from carillon.timing import rules
+from carillon.timing.clocks import Clocks
 from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState, TaskStatus
 from tests.unit.sending.examples import NOW, SPEC, address, campaign, record
@@ -280,6 +283,19 @@ def test_a_next_step_is_held_to_pace_and_quiet_hours():
     w = sequence(AFTER, spec=quiet)
     w.send(record(message()))
     assert datetime.fromtimestamp(of(w, 2).slot, UTC).isoformat() == "2026-12-03T13:00:00+00:00"
+
+
+def test_days_of_whoever_has_no_zone_are_those_that_the_plan_forecasts():
+    """The pace's zone for both, whatever the stack's is: over a clock change the hour is not another one."""
+    pace = {"windows": [{"start": "00:00", "end": "00:00"}], "timezone": "Europe/Berlin", "weekdays": [*range(1, 8)]}
+    spec = drip({"kind": "after_previous", "offset": "P1D"}, spec={"pace": pace}).spec
+    sent = int(datetime(2026, 10, 24, 8, tzinfo=UTC).timestamp())
+    clocks = Clocks()
+    berlin = np.array([clocks.number("Europe/Berlin")])
+    rule = spec.steps[1].rule
+    assert isinstance(rule, AfterPrevious)
+    (forecast,) = rules.follow(rule, np.array([sent]), berlin, clocks).at.tolist()
+    assert sequences.slot_after(spec, 2, None, "2026-10-24T08:00:00Z", 0) == forecast == sent + 25 * 3600
 
 
 def test_a_pace_that_never_opens_keeps_the_next_step_waiting():
