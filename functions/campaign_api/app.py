@@ -60,6 +60,8 @@ from carillon.lifecycle.api import (
     Launch,
     PlanMissing,
     PlanView,
+    RejectsMissing,
+    RejectsView,
     Sender,
     SenderView,
     Started,
@@ -80,6 +82,7 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 STATUS: dict[type[CarillonError], HTTPStatus] = {
     CampaignNotFound: HTTPStatus.NOT_FOUND,
     PlanMissing: HTTPStatus.NOT_FOUND,
+    RejectsMissing: HTTPStatus.NOT_FOUND,
     TransferNotFound: HTTPStatus.NOT_FOUND,
     InvalidCursor: HTTPStatus.BAD_REQUEST,
     IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -170,6 +173,12 @@ def campaigns(
 def campaign(campaign_id: Id) -> dict[str, Any]:
     """One campaign: spec, state, error, summary of its list, live counters."""
     return _api().get(campaign_id)
+
+
+@app.get("/campaigns/<campaign_id>/rejects")
+def rejects(campaign_id: Id) -> RejectsView:
+    """A link to everybody of its list who is not written to, with line and reason."""
+    return _api().rejects(campaign_id)
 
 
 @app.get("/campaigns/<campaign_id>/counts")

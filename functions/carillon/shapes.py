@@ -510,6 +510,8 @@ class Plan(Shape):
     hash: str
     """Of the fingerprint: a launch that is bound to it is refused once anything has changed."""
     fingerprint: Fingerprint
+    uploads: dict[str, str]
+    """By name (``list.csv``, ``templates/…``): the version that was read, so that the API can tell a newer one."""
     now: str
     """The instant that it was planned for."""
     reading: dict[str, Any]

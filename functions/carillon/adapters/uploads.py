@@ -34,15 +34,15 @@ class Uploads:
         )
         return link["url"], link["fields"]
 
-    def exists(self, key: str) -> bool:
-        """Whether ``key`` has been uploaded. (S3 says 403 instead of 404 to whoever may not list the bucket.)"""
+    def version(self, key: str) -> str | None:
+        """The version of ``key`` that was uploaded last; None: none was. (S3 says 403 instead of 404 to whoever may not
+        list the bucket.)"""
         try:
-            self._client.head_object(Bucket=self._bucket, Key=key)
+            return self._client.head_object(Bucket=self._bucket, Key=key).get("VersionId", "null")
         except ClientError as error:
             if error.response["Error"]["Code"] in ("404", "NoSuchKey", "NotFound"):
-                return False
+                return None
             raise
-        return True
 
     def download(self, key: str, name: str, seconds: int) -> str:
         """The URL of a download of ``key``, which a browser saves as ``name``; good for ``seconds`` from now."""

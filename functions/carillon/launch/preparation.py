@@ -197,6 +197,7 @@ class Preparation:
             result = Plan(
                 hash=roster.digest(found.fingerprint),
                 fingerprint=found.fingerprint,
+                uploads={found.name: found.version, **found.templates.versions},
                 now=instant(datetime.fromtimestamp(now, UTC)),
                 reading=found.recipients.decisions(),
                 rows=found.recipients.rows,

@@ -55,6 +55,8 @@ class Templates:
     prepared: Sequence[Prepared]
     digests: dict[str, str]
     """By the template's name: SHA-256 of its bytes."""
+    versions: dict[str, str]
+    """By the upload's name."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,17 @@ def typeset(campaign_id: str, spec: CampaignSpec, source: Source) -> Templates:
     Raises:
         TemplateRejected: with cause and fix.
     """
-    prepared, digests = [], {}
+    prepared, digests, versions = [], {}, {}
     for step in spec.steps:
-        content = source.read(keys.upload(campaign_id, f"templates/{step.template}"))
+        name = f"templates/{step.template}"
+        key = keys.upload(campaign_id, name)
+        content = source.read(key)
         if content is None:
             raise TemplateRejected(
                 f"template {step.template!r} has not been uploaded: create a new campaign and upload it to that"
             )
         digests[step.template] = hashlib.sha256(content).hexdigest()
+        versions[name] = source.version(key) or ""
         try:
             html = content.decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -113,7 +118,7 @@ def typeset(campaign_id: str, spec: CampaignSpec, source: Source) -> Templates:
         prepared.append(typesetting.prepare(step, html, parameters=_utm(spec), provided=provided))
         if spec.route == "direct":
             typesetting.for_ses(prepared[-1])
-    return Templates(prepared, digests)
+    return Templates(prepared, digests, versions)
 
 
 def read(

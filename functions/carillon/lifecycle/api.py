@@ -62,6 +62,14 @@ class PlanMissing(CarillonError):
     """Nobody has asked for a plan of this campaign yet."""
 
 
+class PlanOutdated(CarillonError):
+    """The plan that a launch is bound to is not what would be launched now."""
+
+
+class RejectsMissing(CarillonError):
+    """No launch has prepared this campaign's list yet."""
+
+
 class UploadMissing(CarillonError):
     """The list or a template has not been uploaded."""
 
@@ -129,6 +137,12 @@ class PlanView(Shape):
     plan: dict[str, Any] | None
     error: Problem | None
     rejects_url: str | None
+
+
+class RejectsView(Shape):
+    """Where ``rejects.csv`` is read: everybody who is not written to, with line and reason. Good for an hour."""
+
+    url: str
 
 
 class Started(Shape):
@@ -291,8 +305,8 @@ class Uploads(Protocol):
         """URL and form fields of a presigned POST."""
         ...
 
-    def exists(self, key: str) -> bool:
-        """Whether it has been uploaded."""
+    def version(self, key: str) -> str | None:
+        """The version that was uploaded last; None: none was."""
         ...
 
     def download(self, key: str, name: str, seconds: int) -> str:
@@ -460,6 +474,21 @@ class CampaignApi:
             rejects_url=self._uploads.download(plan["rejects_key"], "rejects.csv", LINK_SECONDS) if whole else None,
         )
 
+    def rejects(self, campaign_id: str) -> RejectsView:
+        """A link to whom the launch leaves out.
+
+        Raises:
+            RejectsMissing: nothing has been prepared yet.
+        """
+        prepared = self._store.get(campaign_id).prepared
+        if prepared is None:
+            raise RejectsMissing(
+                f"campaign {campaign_id} has not been prepared yet: launch it, or plan it: POST "
+                f"/campaigns/{campaign_id}/plan has a link of its own"
+            )
+        key = f"{keys.preparation(campaign_id, prepared)}rejects.csv"
+        return RejectsView(url=self._uploads.download(key, "rejects.csv", LINK_SECONDS))
+
     def launch(self, campaign_id: str, now: datetime, *, resume: bool = False, plan: str | None = None) -> Started:
         """Start `launch_campaign`: the first time, or (``resume``) for the tasks that are Pending still.
 
@@ -468,6 +497,7 @@ class CampaignApi:
         Raises:
             ActionRefused: the campaign's state does not allow it, or it is past its retention.
             UploadMissing: something that it needs has not been uploaded.
+            PlanOutdated: ``plan`` is not what would be launched.
             CampaignStateConflict: somebody else asked for the same at this moment.
         """
         if resume:
@@ -475,8 +505,11 @@ class CampaignApi:
             _guarded(campaign, "cannot be resumed: nobody knows who has been written to")
         else:
             campaign = self._launchable(campaign_id, now, LAUNCHABLE, "cannot be launched")
+        bound = {}
+        if plan is not None:
+            self._need_plan(campaign, plan)
+            bound = {"expected": plan}
         name = keys.execution(campaign_id, campaign.generation + 1, self._store.next_attempt(campaign))
-        bound = {} if plan is None else {"expected": plan}
         self._executions.start(self._launch_machine, name, {"campaign_id": campaign_id, "resume": resume, **bound})
         return Started(campaign_id=campaign_id, execution=name)
 
@@ -586,12 +619,31 @@ class CampaignApi:
             self._need_uploads(campaign)
         return campaign
 
+    def _need_plan(self, campaign: Campaign, wanted: str) -> None:
+        """See that ``wanted`` is the newest plan and what it read still the newest.
+
+        PrepareList would refuse the launch too, but then the campaign has failed.
+        """
+        plan = campaign.plan or {}
+        if plan.get("hash") != wanted:
+            raise PlanOutdated(
+                f"this is not the hash of the newest plan: look at GET /campaigns/{campaign.campaign_id}/plan again"
+            )
+        versions = plan["uploads"].items()
+        prefix = keys.upload(campaign.campaign_id, "")
+        changed = [name for name, seen in versions if self._uploads.version(prefix + name) != seen]
+        if changed:
+            raise PlanOutdated(
+                f"uploaded again since the plan was made: {', '.join(sorted(changed))}. Plan it again: POST "
+                f"/campaigns/{campaign.campaign_id}/plan, and launch with the new hash"
+            )
+
     def _need_uploads(self, campaign: Campaign) -> None:
         templates = sorted({step.template for step in campaign.spec.steps})
         needed = {"the list": [_list_key(campaign.campaign_id, form) for form in LIST_TYPES]} | {
             f"template {name}": [_template_key(campaign.campaign_id, name)] for name in templates
         }
-        missing = [what for what, any_of in needed.items() if not any(map(self._uploads.exists, any_of))]
+        missing = [what for what, any_of in needed.items() if not any(map(self._uploads.version, any_of))]
         if missing:
             raise UploadMissing(
                 f"not uploaded yet: {', '.join(missing)}. Get a link for each by POST "

@@ -18,9 +18,9 @@ from tests.local.end_to_end.stage import csv, people
         (b"email,first_name\nnobody,A\nnowhere,B\n", {}, "ListRejected", "invalid_address"),
         (csv(people(2, "ph")), {"html": b"<p>Hi {{ nickname }}</p>"}, "TemplateRejected", "nickname"),
         (csv(people(2, "tp")), {"html": b"<p>Hi {{ first_name </p>"}, "TemplateRejected", "letter.html"),
-        (csv(people(2, "id")), {"from": "x@unverified.invalid"}, "IdentityNotVerified", "unverified.invalid"),
+        (csv(people(2, "fo")), {"html": b"<p>Hi, all of you</p>"}, "TemplateRejected", "unsubscribe_url"),
     ],
-    ids=["empty", "header-only", "no-address-column", "nobody-valid", "placeholder", "template", "identity"],
+    ids=["empty", "header-only", "no-address-column", "nobody-valid", "placeholder", "template", "footing"],
 )
 def test_a_broken_preparation_fails_the_campaign_with_its_reason(stage, content, spec, code, says):
     """`failed`, with a name to act on and the cause in words; no row, no schedule, no e-mail."""
@@ -58,6 +58,14 @@ def test_an_unknown_zone_is_refused_at_creation(stage):
         stage.create(None, list={"fallback_timezone": "CEST"})
     assert refused.value.status == 422
     assert "fallback_timezone" in str(refused.value.problem)
+
+
+def test_a_sender_of_another_domain_is_refused_at_creation(stage):
+    """This stack may send for one domain, and says so before anything is uploaded."""
+    with pytest.raises(Refused) as refused:
+        stage.create(None, **{"from": "x@unverified.invalid"})
+    assert refused.value.status == 422
+    assert "unverified.invalid" in refused.value.problem["detail"]
 
 
 def test_a_wrong_token_sees_nothing(stage):

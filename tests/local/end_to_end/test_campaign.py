@@ -7,8 +7,8 @@ import json
 from datetime import timedelta
 
 import pytest
+import requests
 
-from carillon import keys
 from carillon.launch import enrolment
 from carillon.shapes import BatchLine
 from local.demo.recipients import FALLBACK_ZONE, make
@@ -79,10 +79,9 @@ def test_rejected_records_are_in_the_reject_file_with_a_reason(stage, rung):
     rejected = dict(summary["rejected"])
     assert rejected.pop("suppressed") == len(recipients.suppressed)
     assert sum(rejected.values()) == recipients.rejects
-    found = stage.stack.client("s3").get_object(
-        Bucket=stage.stack.outputs["BucketName"], Key=keys.prefix(campaign) + "rejects.csv"
-    )
-    text = found["Body"].read().decode("utf-8-sig")
+    answer = requests.get(stage.api.call("GET", f"/campaigns/{campaign}/rejects")["url"], timeout=30)
+    answer.raise_for_status()
+    text = answer.content.decode("utf-8-sig")
     assert all(reason in text for reason in rejected)
 
 

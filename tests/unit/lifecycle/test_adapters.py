@@ -240,7 +240,7 @@ def test_an_upload_link_takes_one_file(s3: S3Client) -> None:
 
     uploads = Uploads("bucket", s3)
     key = keys.upload("advent", "list.csv")
-    assert not uploads.exists(key)
+    assert uploads.version(key) is None
     url, fields = uploads.link(key, "text/csv", 100, 600)
     policy = json.loads(base64.b64decode(fields["policy"]))
     assert ["content-length-range", 1, 100] in policy["conditions"]
@@ -248,7 +248,7 @@ def test_an_upload_link_takes_one_file(s3: S3Client) -> None:
     assert {"key": key} in policy["conditions"]
     answer = requests.post(url, data=fields, files={"file": io.BytesIO(b"email\na@example.com\n")}, timeout=5)
     assert answer.ok
-    assert uploads.exists(key)
+    assert uploads.version(key) == s3.head_object(Bucket="bucket", Key=key)["VersionId"]
 
 
 def test_an_upload_link_names_the_buckets_region(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,15 +36,18 @@ BODY = SPEC.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 @dataclass
 class FakeUploads:
-    """Links that go nowhere, and a set of keys that are there."""
+    """Links that go nowhere, and the keys that are there, each of which may have been uploaded again."""
 
     there: set[str] = field(default_factory=set)
+    again: set[str] = field(default_factory=set)
 
     def link(self, key: str, content_type: str, most_bytes: int, seconds: int) -> tuple[str, dict[str, str]]:
         return "https://bucket.example/", {"key": key, "Content-Type": content_type}
 
-    def exists(self, key: str) -> bool:
-        return key in self.there
+    def version(self, key: str) -> str | None:
+        if key not in self.there:
+            return None
+        return "v2" if key in self.again else "v1"
 
     def download(self, key: str, name: str, seconds: int) -> str:
         return f"https://bucket.example/{key}?as={name}&for={seconds}"
@@ -439,6 +442,18 @@ def test_a_plan_is_asked_for_and_then_looked_at(call: Caller, campaigns: Campaig
     assert call("POST", "/campaigns/advent/plan")[1]["execution"] == "advent-plan-2"
 
 
+def test_whom_a_launch_leaves_out_is_linked(call: Caller, campaigns: CampaignStore) -> None:
+    """Once a preparation counts; before that the answer says what to do."""
+    campaigns.create(campaign())
+    status, problem = call("GET", "/campaigns/advent/rejects")
+    assert (status, problem["code"]) == (404, "RejectsMissing")
+    campaigns.create(campaign(campaign_id="spring", prepared="g1-aaaa"))
+    assert call("GET", "/campaigns/spring/rejects") == (
+        200,
+        {"url": "https://bucket.example/campaigns/spring/prepared/g1-aaaa/rejects.csv?as=rejects.csv&for=3600"},
+    )
+
+
 def test_a_plan_that_failed_says_why(call: Caller, campaigns: CampaignStore) -> None:
     """As the machine has written it."""
     error = {"code": "ListRejected", "message": "no column holds addresses"}
@@ -448,11 +463,19 @@ def test_a_plan_that_failed_says_why(call: Caller, campaigns: CampaignStore) -> 
 
 
 def test_a_launch_may_be_bound_to_a_plan(call: Caller, campaigns: CampaignStore) -> None:
-    """The hash travels to the machine; what is no hash is refused."""
-    campaigns.create(campaign())
+    """The hash travels to the machine; what is no hash, or not the newest plan's, is refused and nothing is started."""
+    uploads = {"list.csv": "v1", "templates/advent.html": "v1"}
+    campaigns.create(campaign(plan={"hash": "ab" * 32, "uploads": uploads}))
     uploaded(call)
     for wrong in ({"plan": "the last one"}, {"plan": ""}, {"plans": "ab" * 32}, {"plan": ["ab" * 32]}):
         assert call("POST", "/campaigns/advent/launch", wrong)[0] == 422
+    assert call("POST", "/campaigns/advent/launch", {"plan": "cd" * 32})[1]["code"] == "PlanOutdated"
+    call.uploads.again = {keys.upload("advent", "templates/advent.html")}
+    status, problem = call("POST", "/campaigns/advent/launch", {"plan": "ab" * 32})
+    assert (status, problem["code"]) == (409, "PlanOutdated")
+    assert "templates/advent.html" in problem["detail"]
+    assert not call.executions.started
+    call.uploads.again.clear()
     assert call("POST", "/campaigns/advent/launch", {"plan": "ab" * 32})[0] == 202
     assert call.executions.started[0][2] == {"campaign_id": "advent", "resume": False, "expected": "ab" * 32}
 
