@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from carillon.adapters import aws
 from carillon.launch.readiness import Account
@@ -16,6 +17,7 @@ class Identities:
 
     def __init__(self, client: SESV2Client | None = None) -> None:
         self._client = client or aws.ses()
+        self._client.meta.events.register("after-call.sesv2.GetAccount", _keep_price_plan, unique_id="price-plan")
 
     def verified(self, identity: str) -> bool | None:
         """Whether SES lets us send as ``identity`` (an address or a domain); None: it is not registered."""
@@ -35,3 +37,9 @@ class Identities:
             max_send_rate=quota["MaxSendRate"],
             price_plan=answer.get("PricingAttributes", {}).get("CurrentPlan", "NONE"),
         )
+
+
+def _keep_price_plan(http_response: Any, parsed: dict[str, Any], **_: object) -> None:
+    """Lambda's own SDK may be older than SES's price plans, and leaves out what its model does not name."""
+    if http_response.status_code == 200 and "PricingAttributes" not in parsed:
+        parsed["PricingAttributes"] = json.loads(http_response.content).get("PricingAttributes", {})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.stub import Stubber
 
 from carillon import keys
@@ -113,10 +116,26 @@ def test_an_identity_is_verified_waiting_or_unknown(aws: None) -> None:
         stub.add_response("get_email_identity", {"VerifiedForSendingStatus": False})
         stub.add_client_error("get_email_identity", "NotFoundException")
         quota = {"Max24HourSend": -1.0, "MaxSendRate": 14.0, "SentLast24Hours": 3.0}
-        stub.add_response("get_account", {"ProductionAccessEnabled": False, "SendingEnabled": True, "SendQuota": quota})
-        identities = Identities(ses)
+        account = {"ProductionAccessEnabled": False, "SendingEnabled": True, "SendQuota": quota}
+        stub.add_response("get_account", {**account, "PricingAttributes": {"CurrentPlan": "NONE"}})
         identities = Identities(ses)
         assert [identities.verified("shop.example") for _ in range(3)] == [True, False, None]
         assert identities.account() == Account(
             production=False, enabled=True, max_24_hour_send=-1, max_send_rate=14.0, price_plan="NONE"
         )
+
+
+@pytest.mark.parametrize(
+    ("pricing", "plan"), [({"PricingAttributes": {"CurrentPlan": "ESSENTIALS"}}, "ESSENTIALS"), ({}, "NONE")]
+)
+def test_an_sdk_older_than_the_price_plans_still_tells_the_accounts(pricing: Any, plan: str) -> None:
+    """The functions take Lambda's boto3, which may be months behind; else every e-mail would look à la carte."""
+    session = boto3.Session("id", "secret", region_name="eu-central-1")
+    ses = session.client("sesv2")
+    del ses.meta.service_model._service_description["shapes"]["GetAccountResponse"]["members"]["PricingAttributes"]  # type: ignore[attr-defined]
+    quota = {"Max24HourSend": 50_000.0, "MaxSendRate": 14.0, "SentLast24Hours": 3.0}
+    body = json.dumps({"ProductionAccessEnabled": True, "SendingEnabled": True, "SendQuota": quota, **pricing}).encode()
+    raw = SimpleNamespace(stream=lambda: iter([body]))
+    ses.meta.events.register("before-send.sesv2.GetAccount", lambda **_: AWSResponse("https://x", 200, {}, raw))
+    assert "PricingAttributes" not in ses.get_account()
+    assert Identities(ses).account().price_plan == plan
