@@ -14,7 +14,6 @@ from carillon.launch.readiness import Account
 from carillon.launch.timetable import Timetable
 from carillon.shapes import Cost, Fit, Histogram, instant
 from carillon.timing.curve import Ints
-from carillon.timing.ledger import Taken
 from carillon.timing.pace import Pace
 
 HOUR, DAY = 3_600, 86_400
@@ -119,7 +118,7 @@ def fits(timetable: Timetable, schedules: int, pace: Pace, account: Account, quo
     """The account's quotas beside what the plan needs; ``schedules`` are made at launch."""
     slots = np.sort(timetable.planned.slots[timetable.planned.slots >= 0])
     firing = _peak(slots // 60, np.ones(len(slots), dtype=np.int64), 1)
-    day = _peak_of_a_day(slots, timetable.request.limits.taken, pace)
+    day = _peak_of_a_day(slots, timetable)
     creating = -(-schedules // quotas.creations_per_second)
     unlimited = account.max_24_hour_send < 0
     rate = pace.rate_per_second
@@ -142,8 +141,7 @@ def fits(timetable: Timetable, schedules: int, pace: Pace, account: Account, quo
         ),
         _fit(
             "SES: e-mails in 24 hours", None if unlimited else account.max_24_hour_send, day,
-            f"set the pace's daily_cap to {max(account.max_24_hour_send // 2, 0):,} (half the quota, for two days "
-            "meet in 24 hours), give the campaign windows, or request a sending quota of "
+            "other campaigns were planned on a larger quota: cancel one, or request a sending quota of "
             f"{day:,} in 24 hours (Service Quotas, SES, Sending quota)",
         ),
         _fit(
@@ -168,17 +166,12 @@ def refusals(quotas: list[Fit]) -> list[str]:
     ]
 
 
-def _peak_of_a_day(slots: Ints, taken: Taken, pace: Pace) -> int:
+def _peak_of_a_day(slots: Ints, timetable: Timetable) -> int:
     """The most e-mails in any 24 hours: this plan's, other campaigns', and what has been sent in the last hours."""
-    sent = np.array([_minute(hour) for hour in pace.hours], dtype=np.int64)
-    minutes = np.concatenate((slots // 60, taken.minutes, sent))
-    counts = np.concatenate((np.ones(len(slots), dtype=np.int64), taken.counts, np.array([*pace.hours.values()], int)))
-    return _peak(minutes, counts, DAY // 60)
-
-
-def _minute(hour: str) -> int:
-    """The first minute of a counter of `carillon.timing.pace`."""
-    return int(datetime.strptime(hour, "%Y%m%d%H").replace(tzinfo=UTC).timestamp()) // 60
+    given = timetable.request
+    others, sent = given.limits.taken.since(given.now), given.limits.sent
+    minutes = np.concatenate((slots // 60, others.minutes, sent.minutes))
+    return _peak(minutes, np.concatenate((np.ones(len(slots), dtype=np.int64), others.counts, sent.counts)), DAY // 60)
 
 
 def _peak(minutes: Ints, counts: Ints, span: int) -> int:

@@ -39,10 +39,12 @@ class Terms:
         zone = zones.get(self.cap_zone)
 
         def cap_on(day: date) -> int:
-            room = self.pace.cap_on(day) - self.pace.taken_on(day, zone)
-            return room if self.max_24_hour_send < 0 else min(room, self.max_24_hour_send)
+            return self.pace.cap_on(day) - self.pace.taken_on(day, zone)
 
-        return Limits(spec.pace, self.pace.rate_per_second, cap_on, self.cap_zone)
+        quota = None if self.max_24_hour_send < 0 else self.max_24_hour_send
+        return Limits(
+            spec.pace, self.pace.rate_per_second, cap_on, self.cap_zone, quota=quota, sent=ledger.sent(self.pace.hours)
+        )
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,24 @@ class Taken:
         first, last = np.searchsorted(self.minutes, (-(-start // 60), -(-end // 60)))
         return int(self.counts[first:last].sum())
 
+    def since(self, moment: int) -> Taken:
+        """What is from ``moment`` (epoch seconds) on, its minute included."""
+        first = int(np.searchsorted(self.minutes, moment // 60))
+        return Taken(self.minutes[first:], self.counts[first:])
+
 
 NOTHING = Taken(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def sent(hours: Mapping[str, int]) -> Taken:
+    """The counters of `carillon.timing.pace` as if each hour's e-mails had gone in its last minute: no earlier than
+    they did, so that none leaves the last 24 hours too soon."""
+    counted = sorted((_last_minute(hour), count) for hour, count in hours.items() if count)
+    return Taken(*np.array(counted, dtype=np.int64).reshape(-1, 2).T)
+
+
+def _last_minute(hour: str) -> int:
+    return int(datetime.strptime(hour, "%Y%m%d%H").replace(tzinfo=UTC).timestamp()) // 60 + 59
 
 
 @dataclass(frozen=True)

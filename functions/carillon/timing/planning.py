@@ -45,6 +45,9 @@ step before has none."""
 _FAR = 2**62
 """Beyond every place of a curve."""
 
+_SPAN = 1_441
+"""Minutes in a row that hold any 24 hours."""
+
 _AT_ONCE = 8_192
 """Tasks looked at together where some may be too late and make room for others."""
 
@@ -62,6 +65,10 @@ class Limits:
     cap_zone: str
     taken: Taken = NOTHING
     """What other campaigns have taken in the ledger: it goes off the curve, minute by minute, and off the day's cap."""
+    quota: int | None = None
+    """How many may go in any 24 hours, other campaigns' and what has been sent included; None: any number."""
+    sent: Taken = NOTHING
+    """What has been sent in the last hours, no minute earlier than it was."""
 
 
 @dataclass(frozen=True)
@@ -329,12 +336,12 @@ class _Round:
         """Whether somebody due before ``moment`` has not been looked at."""
         return int(np.searchsorted(self._due, moment, side="left")) > self.queue.taken
 
-    def fill(self, start: int, end: int, groups: Ints, room: int) -> int:
-        """Plan up to ``room`` e-mails of ``groups`` from ``start`` to before ``end`` (epoch); how many it were."""
+    def fill(self, start: int, end: int, groups: Ints, room: int) -> Ints:
+        """Plan up to ``room`` e-mails of ``groups`` from ``start`` to before ``end`` (epoch); where they are now."""
         position = self._curve.position
         ready = int(np.searchsorted(self._due, end, side="left"))
         begin, stop = position(np.array([start, end])).tolist()
-        used = 0
+        used, found = 0, [self.placed[:0]]
         while room > used and (free := max(self._taken, begin)) < stop:
             fitting = min(room - used, (stop - free - 1) // UNIT + 1)
             some = self.queue.first(groups, fitting if self._limit is None else max(fitting, _AT_ONCE), ready)
@@ -353,10 +360,60 @@ class _Round:
             self.placed[seen] = reached
             self.misfit[seen] = reached < 0
             self.queue.take(seen)
-            used += int((reached >= 0).sum())
+            found.append(reached[reached >= 0])
+            used += len(found[-1])
             if len(seen) < len(some):
                 break
-        return used
+        return np.concatenate(found)
+
+
+class _Rolling:
+    """How many e-mails lie in any 24 hours, so that it is never more than a quota: by minutes, `_SPAN` in a row."""
+
+    def __init__(self, quota: int, first: int, last: int, *given: Taken) -> None:
+        """``given``: what is there already. Nothing is planned before ``first`` or after ``last`` (epoch)."""
+        self._quota = quota
+        self._first = first // 60 - _SPAN
+        self._sums = np.zeros(last // 60 - self._first + 2 * _SPAN, dtype=np.int64)
+        """By minute: what it and those before it in `_SPAN` hold."""
+        for taken in given:
+            self._add(taken.minutes, taken.counts)
+
+    def add(self, moments: Ints) -> None:
+        """E-mails go at ``moments`` (epoch)."""
+        self._add(*np.unique(moments // 60, return_counts=True))
+
+    def _add(self, minutes: Ints, counts: Ints) -> None:
+        at = minutes - self._first
+        inside = (at >= 0) & (at < len(self._sums) - _SPAN)
+        if inside.any():
+            at = at[inside]
+            low, high = int(at[0]), int(at[-1]) + _SPAN
+            steps = np.zeros(high - low + 1, dtype=np.int64)
+            steps[at - low] = counts[inside]
+            steps[at - low + _SPAN] -= counts[inside]
+            self._sums[low:high] += np.cumsum(steps)[:-1]
+
+    def stretch(self, begin: int, until: int, wanted: int) -> tuple[int, int, int]:
+        """The first stretch from ``begin`` to before ``until`` with room, and for how many; an empty one, if none has.
+
+        Where the quota is spent, a hundredth of it is waited for (if so many are ``wanted``): one by one, e-mails would
+        take a look at the day each.
+        """
+        full = self._quota - min(wanted, max(self._quota // 100, 1))
+        while begin < until:
+            at, last = begin // 60 - self._first, (until - 1) // 60 - self._first
+            # An e-mail of a minute counts in the sums of that minute and of `_SPAN` - 1 after it.
+            ahead = self._sums[at : last + _SPAN]
+            over = np.flatnonzero(ahead > full)
+            blocked = over[over < _SPAN]
+            if not len(blocked):
+                if len(over):
+                    until = (self._first + at + int(over[0]) - _SPAN + 1) * 60
+                    ahead = ahead[: over[0]]
+                return begin, until, self._quota - int(ahead.max())
+            begin = (self._first + at + int(blocked[-1]) + 1) * 60
+        return until, until, 0
 
 
 class _Capacity:
@@ -374,6 +431,10 @@ class _Capacity:
         self._used: Ints = np.empty(0, dtype=np.int64)
         """Where on the curve the e-mails planned so far begin, in order."""
         self._room: dict[date | None, int] = {}
+        self._rolling = None
+        if limits.quota is not None:
+            planned = limits.taken.since(request.now)  # what was planned before has been sent and counted, or is not
+            self._rolling = _Rolling(limits.quota, request.earliest, self._curve.end, planned, limits.sent)
         zone_count = len(request.clocks.names)
         self._group = np.zeros(zone_count, dtype=np.int64)
         if request.quiet_hours is not None:
@@ -393,7 +454,7 @@ class _Capacity:
             room = self._room_on(day)
             if room > 0 and this.waits_before(end) and np.diff(self._curve.position(np.array([start, end])))[0]:
                 for begin, until, awake in self._awake(start, end, groups):
-                    room -= this.fill(begin, until, awake, room)
+                    room -= self._fill(this, begin, until, awake, room)
                 self._room[day] = room
         if latest is not None:  # nothing is open any more until it would be too late
             this.misfit |= (this.placed < 0) & (latest < self._end)
@@ -402,6 +463,22 @@ class _Capacity:
         slots[done] = self._curve.moment(this.placed[done])
         self._used = np.sort(np.concatenate((self._used, this.placed[done])))
         return slots, this.misfit
+
+    def _fill(self, this: _Round, begin: int, until: int, groups: Ints, room: int) -> int:
+        """`_Round.fill` as far as the quota of any 24 hours allows; how many it were."""
+        if self._rolling is None:
+            return len(this.fill(begin, until, groups, room))
+        left = room
+        while left and begin < until and this.waits_before(until):
+            begin, end, free = self._rolling.stretch(begin, until, this.queue.left)
+            if begin >= until:
+                break
+            most = min(free, left)
+            moments = self._curve.moment(this.fill(begin, end, groups, most))
+            self._rolling.add(moments)
+            left -= len(moments)
+            begin = end if len(moments) < most else max(begin, int(moments[-1]))
+        return room - left
 
     def _room_on(self, day: date | None) -> int:
         """How many more the cap lets go on ``day``; None: on any."""
@@ -489,6 +566,11 @@ class _Queue:
         found = [self._line[a:b] % self._count for a, b in zip(begin, ends(high), strict=True) if a < b]
         some: Ints = np.sort(np.concatenate(found)) if found else begin[:0]
         return some
+
+    @property
+    def left(self) -> int:
+        """How many are there still."""
+        return self._count - self.taken
 
     def take(self, tasks: Ints) -> None:
         """Remove ``tasks``: all, or the first, of those that `first` has just given."""

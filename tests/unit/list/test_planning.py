@@ -390,6 +390,15 @@ def some_campaign(random: Random) -> Request:
     )
 
 
+def under_a_quota(random: Random) -> Request:
+    """The same of an account that may send so many in any 24 hours and has sent some."""
+    wanted = some_campaign(random)
+    hours = [random.randint(-26, 0) for _ in range(random.choice([0, 5]))]
+    sent = {wanted.now - wanted.now % HOUR + hour * HOUR + HOUR - 60: random.randint(1, 10) for hour in hours}
+    quota = random.choice([1, 3, 20, 150, 1000])
+    return replace(wanted, limits=replace(wanted.limits, quota=quota, sent=taken(sent)))
+
+
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=200)
 def test_the_laws_of_a_plan_hold_on_any_curve(seed: int) -> None:
@@ -406,6 +415,66 @@ def test_the_laws_of_a_plan_hold_on_any_curve(seed: int) -> None:
     again = plan(wanted)
     assert found.slots.tolist() == again.slots.tolist()
     assert found.reason.tolist() == again.reason.tolist()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None, max_examples=150)
+def test_no_24_hours_hold_more_than_the_quota(seed: int) -> None:
+    """With what others plan and what was sent, whatever else bounds the plan; and the other laws hold all the same."""
+    wanted = under_a_quota(Random(seed))
+    try:
+        found = plan(wanted)
+    except PlanRefused:
+        return
+    everybody_has_a_slot_or_a_reason(wanted, found)
+    nobody_is_early_or_late(wanted, found)
+    nothing_is_over_capacity(wanted, found)
+    order_is_kept(wanted, found)
+    of, own = wanted.limits, found.slots[found.slots >= 0]
+    planned = of.taken.minutes >= wanted.now // 60
+    given = np.repeat(
+        np.concatenate((of.taken.minutes[planned], of.sent.minutes)) * 60,
+        np.concatenate((of.taken.counts[planned], of.sent.counts)),
+    )
+    everything = np.sort(np.concatenate((own, given)))
+    quota = of.quota or 0
+    for slot in own.tolist():  # 24 hours with one of ours among the most that they hold begin with somebody's
+        for begin in everything[(everything > slot - DAY) & (everything <= slot)].tolist():
+            assert int(((everything >= begin) & (everything < begin + DAY)).sum()) <= quota
+
+
+@given(
+    targets=st.lists(st.integers(0, 2 * DAY), min_size=1, max_size=60), quota=st.integers(1, 30),
+    rate=st.sampled_from([0.01, 1, 100]),
+)  # fmt: skip
+@settings(deadline=None)
+def test_the_quota_makes_nobody_wait_longer_than_it_must(targets: list[int], quota: int, rate: float) -> None:
+    """Each goes as soon as it is due, the rate allows it and the one `quota` before it is a day ago, or 1:59 later."""
+    of = replace(limits(rate=rate), quota=quota)
+    found = sorted(slots([MONDAY + target for target in targets], MONDAY, of))
+    for n, (slot, target) in enumerate(zip(found, sorted(targets), strict=True)):
+        soonest = MONDAY + target
+        if n:
+            soonest = max(soonest, found[n - 1] + ceil(1 / rate))
+        if n >= quota:
+            soonest = max(soonest, found[n - quota] + DAY)
+        assert slot < soonest + 120
+
+
+def test_a_quota_that_is_spent_before_midnight_is_not_spent_again_after_it() -> None:
+    """The cap's day ends, SES's 24 hours do not: the next go when the first have been a day ago, to the minute."""
+    evening = MONDAY + DAY - 10
+    found = slots([evening] * 6, MONDAY, replace(limits(cap_on=lambda _: 3), quota=3))
+    assert found == [evening] * 3 + [MONDAY + 2 * DAY] * 3
+
+
+def test_a_large_quota_is_waited_for_a_hundredth_at_a_time() -> None:
+    """What was spent second by second comes back like that: the second day is as the first, a hundredth later."""
+    found = slots([MONDAY] * 20_000, MONDAY, replace(limits(rate=1), quota=10_000))
+    assert found[9_999] == MONDAY + 9_999
+    late = np.array(found[10_000:]) - (np.array(found[:10_000]) + DAY)
+    assert (late >= 0).all()
+    assert late.max() <= 100 + 120
 
 
 def everybody_has_a_slot_or_a_reason(wanted: Request, found: Planned) -> None:
