@@ -1,12 +1,10 @@
 """Planned tasks cut into batches for the Distributed Map, in the order of their slots."""
 
-# ruff: noqa: S608  (SQL is put together from our own names; every value goes through `sql.text`)
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from pathlib import Path
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -23,8 +21,8 @@ LARGEST_RESULT = 199_000
 LARGEST_SCHEDULE = 100_000
 """Bytes of one: Scheduler's own limit for a target's input is 256 KB, and a recipient who needs more is refused."""
 
-_AT_ONCE = 1_000_000
-"""Tasks whose lines are sorted and written together: what bounds memory and the working directory."""
+_AT_ONCE = 250_000
+"""Tasks whose lines are in memory together, at some 300 bytes each."""
 
 
 def schedule_overhead(campaign_id: str, generation: int, queue_url: str) -> int:
@@ -41,8 +39,10 @@ def schedule_overhead(campaign_id: str, generation: int, queue_url: str) -> int:
     return enrolment.schedule_size(enrolment.schedule_for(campaign_id, generation, line, queue_url))
 
 
-def size_sql(input_json: str, address: str) -> str:
+def size_sql(input_json: str, address: str, members: int | None = None) -> str:
     """An SQL expression: what `schedule_overhead` left out, at most.
+
+    ``members``: of the data, at most, if that is known; the quotes around them need not be counted then.
 
     The data are JSON in a message that is a string in a call that is a string in the result: a quote or backslash
     becomes four characters, ``<`` seven and DEL six. A character beyond ASCII becomes at most six if it has two
@@ -52,16 +52,18 @@ def size_sql(input_json: str, address: str) -> str:
     def count(character: str) -> str:
         return f"(length({input_json}) - length(replace({input_json}, {text(character)}, '')))"
 
-    backslashes, rare = count(chr(92)), f"({count('<')} + {count(chr(127))})"
+    quotes, backslashes, rare = count(chr(34)), count(chr(92)), f"({count('<')} + {count(chr(127))})"
+    if members is not None:
+        quotes = f"CASE WHEN contains({input_json}, {text(chr(92))}) THEN {quotes} ELSE {4 * members} END"
     more_bytes = f"(strlen({input_json}) - length({input_json}))"
     seldom = " OR ".join(f"contains({input_json}, {text(character)})" for character in (chr(92), "<", chr(127)))
     return (
-        f"(length({address}) + length({input_json}) + 3 * {count(chr(34))} + 5 * {more_bytes} "
+        f"(length({address}) + length({input_json}) + 3 * {quotes} + 5 * {more_bytes} "
         f"+ CASE WHEN {seldom} THEN 3 * {backslashes} + 6 * {rare} ELSE 0 END)"
     )
 
 
-def direct_size_sql(input_json: str, address: str) -> str:
+def direct_size_sql(input_json: str, address: str, members: int | None = None) -> str:
     """The same on the direct route, where each value is there twice: plain, and escaped for HTML.
 
     ``&`` becomes five characters there, ``>`` four and ``'`` six; ``<`` and ``"`` are shorter than as JSON in JSON.
@@ -73,7 +75,7 @@ def direct_size_sql(input_json: str, address: str) -> str:
 
     seldom = " OR ".join(f"contains({input_json}, {text(character)})" for character in "&>'")
     return (
-        f"(2 * {size_sql(input_json, address)} + 3 * {count(chr(34))} "
+        f"(2 * {size_sql(input_json, address, members)} + 3 * {count(chr(34))} "
         f"+ CASE WHEN {seldom} THEN 4 * {count('&')} + 3 * {count('>')} + 5 * {count(chr(39))} ELSE 0 END)"
     )
 
@@ -86,42 +88,42 @@ class Batch:
     content: bytes
 
 
-def cut(
-    database: duckdb.DuckDBPyConnection, sizes: Ints, slots: Ints, work: Path, attempt: str, overhead: int
-) -> Iterator[Batch]:
+def cut(database: duckdb.DuckDBPyConnection, sizes: Ints, slots: Ints, attempt: str, overhead: int) -> Iterator[Batch]:
     """Batches of the table ``tasks`` in the order of ``slots``, each as long as EnrolBatch's result allows.
 
-    ``sizes`` and ``slots`` are by ``n``; a slot of -1 is left out. DuckDB writes the lines to a file in ``work``.
+    ``sizes`` and ``slots`` are by ``n``; a slot of -1 is left out.
     """
     order = _order(slots)
     edges = _edges(sizes[order] + overhead)
-    path = work / "batch-lines"
-    cursor = database.cursor()
     number = 0
     for some in _groups(edges):
-        part = order[some[0] : some[-1]]
-        cursor.register("plan", {"n": part, "slot": slots[part], "position": np.arange(len(part), dtype=np.int64)})
-        # Ids, accepted addresses and zones have nothing that JSON escapes, and no line holds a control character.
-        cursor.execute(
-            f"""
-            COPY (
-                SELECT concat('{{"task":"', task, '","step":', step, ',"address":"', address, '","timezone":',
-                    coalesce('"' || timezone || '"', 'null'), ',"slot":', slot, ',"revision":0',
-                    CASE WHEN waits THEN ',"waits":true' ELSE '' END, ',"input":', input, '}}')
-                FROM plan JOIN tasks USING (n) ORDER BY position
-            ) TO {text(str(path))} (FORMAT csv, HEADER false, DELIMITER '\x1f', QUOTE '', ESCAPE '')
-            """
-        )
-        with path.open("rb") as lines:
-            for start, end in pairwise(some):
-                number += 1
-                entry = ManifestLine(
-                    batch=f"{attempt}/{number}", count=end - start, first_slot=int(slots[order[start]])
-                )
-                yield Batch(entry, b"".join(islice(lines, end - start)))
-        cursor.unregister("plan")
-    path.unlink(missing_ok=True)
+        lines = _lines(database, order[some[0] : some[-1]], slots)
+        for start, end in pairwise(some):
+            number += 1
+            entry = ManifestLine(batch=f"{attempt}/{number}", count=end - start, first_slot=int(slots[order[start]]))
+            yield Batch(entry, b"".join(lines[start - some[0] : end - some[0]]))
+
+
+def _lines(database: duckdb.DuckDBPyConnection, part: Ints, slots: Ints) -> list[bytes]:
+    """The lines of the tasks ``part``, each with its line feed, in that order.
+
+    DuckDB gives them in any order: to put them where they belong is cheaper here than to sort rows so long there.
+    """
+    cursor = database.cursor()
+    cursor.register("plan", {"n": part, "slot": slots[part], "position": np.arange(len(part), dtype=np.int64)})
+    # Ids, accepted addresses and zones have nothing that JSON escapes, and no line holds a control character.
+    found = cursor.execute(
+        """
+        SELECT position, encode(concat('{"task":"', task, '","step":', step, ',"address":"', address, '","timezone":',
+            coalesce('"' || timezone || '"', 'null'), ',"slot":', slot, ',"revision":0',
+            CASE WHEN waits THEN ',"waits":true' ELSE '' END, ',"input":', input, '}', chr(10))) AS line
+        FROM tasks JOIN plan USING (n)
+        """
+    ).fetchnumpy()
     cursor.close()
+    lines = np.empty(len(part), dtype=object)
+    lines[found["position"]] = found["line"]
+    return lines.tolist()
 
 
 def count(sizes: Ints, slots: Ints, overhead: int) -> int:

@@ -243,7 +243,7 @@ class Preparation:
             if not (slots >= 0).any():
                 raise PlanRefused(_nobody_planned(spec, len(slots)))
             columns = publishing.write_roster(self.objects, found, campaign_id, attempt, work)
-            written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead, work)
+            written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead)
         counts = forecast.counted(found.recipients.rejected())
         result = PrepareListResult(
             rows=found.recipients.rows,
@@ -288,7 +288,7 @@ class Preparation:
             if (slots < 0).any():
                 resuming.cancel(campaign, tasks.named(slots < 0), first, self.objects, self.rows)
             overhead = batches.schedule_overhead(campaign_id, request.generation, self.queue_url)
-            written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead, work)
+            written = publishing.write_batches(self.objects, tasks, slots, campaign_id, attempt, overhead)
         database.close()
         return first.model_copy(update={**_became(made), **written})
 

@@ -60,13 +60,13 @@ def write_rejects(target: Target, recipients: RecipientList, key: str, work: Pat
 
 
 def write_batches(
-    target: Target, tasks: TaskTable, slots: Ints, campaign_id: str, attempt: str, overhead: int, work: Path
+    target: Target, tasks: TaskTable, slots: Ints, campaign_id: str, attempt: str, overhead: int
 ) -> dict[str, Any]:
     """Write batches and then the manifest; what a result says about them."""
     manifest: list[ManifestLine] = []
 
     def contents() -> Iterator[tuple[str, bytes]]:
-        for batch in batches.cut(tasks.database, tasks.sizes(), slots, work, attempt, overhead):
+        for batch in batches.cut(tasks.database, tasks.sizes(), slots, attempt, overhead):
             manifest.append(batch.entry)
             yield keys.batch(campaign_id, batch.entry.batch), batch.content
 

@@ -47,7 +47,7 @@ class Draft:
 
     def size_sql(self, input_json: str, address: str) -> str:
         """An SQL expression: bytes of a task in EnrolBatch's result, its overhead left out."""
-        return (direct_size_sql if self.direct else size_sql)(input_json, address)
+        return (direct_size_sql if self.direct else size_sql)(input_json, address, len(self.data))
 
 
 class TaskTable:
@@ -71,24 +71,21 @@ class TaskTable:
 
     def add(self, draft: Draft) -> None:
         """One task of a step for each accepted recipient, in the list's order, after what is there already."""
-        # Numbered beside the rows, which would have to be sorted whole to number them.
-        first, cursor = self.count(), self.database.cursor()
-        lines = cursor.execute("SELECT line FROM accepted ORDER BY line").fetchnumpy()["line"]
-        cursor.register("numbered", {"line": lines, "n": np.arange(first, first + len(lines))})
-        cursor.execute(
+        # They lie in the list's order (`RecipientList.read`), so they are counted as they come, and never sorted.
+        self.database.execute(
             f"""
             INSERT INTO tasks
             WITH filled AS (
-                SELECT n, digest, address, timezone, {draft.moment or "NULL"} AS moment,
-                    {draft.order or "NULL"} AS ranking, {data_sql(draft.data)} AS input
-                FROM accepted JOIN numbered USING (line)
+                SELECT {self.count()} + row_number() OVER () - 1 AS n, digest, address, timezone,
+                    {draft.moment or "NULL"} AS moment, {draft.order or "NULL"} AS ranking,
+                    {data_sql(draft.data)} AS input
+                FROM accepted
             )
             SELECT n, {draft.step}, '{draft.step}-' || left(digest, {keys.DIGITS}), address, timezone, moment, ranking,
                 {draft.waits}, NULL, input, {draft.size_sql("input", "address")}
             FROM filled
             """
         )
-        cursor.close()
 
     def take_over(self, lines: Path, settled: Path, released: Path) -> None:
         """Fill the table with batch lines (`BatchLine` as JSON) of an earlier generation, in their order.
@@ -169,7 +166,8 @@ class TaskTable:
             f"SELECT count(*) FROM tasks WHERE {filled} AND try_cast(ranking AS DOUBLE) IS NULL"
         ).fetchone()
         assert row is not None
-        key = "ranking" if row[0] else "try_cast(ranking AS DOUBLE)"
+        # "NaN" is how some tools write an empty cell; as a number it would be the largest of all.
+        key = "ranking" if row[0] else "nullif(try_cast(ranking AS DOUBLE), 'NaN'::DOUBLE)"
         direction = "DESC" if order.direction == "descending" else "ASC"
         return self._column(
             "rank",
@@ -215,12 +213,20 @@ class TaskTable:
 
 def data_sql(placeholders: Mapping[str, str]) -> str:
     """An SQL expression: a task's data as JSON text, for ``placeholders`` (name → column); empty cells left out."""
+    if not placeholders:
+        return "'{}'"
     members = [
         f"CASE WHEN NOT ({blank(column)}) "
         f"THEN {text(json.dumps(name, ensure_ascii=False) + ':')} || to_json({column}) END"
         for name, column in placeholders.items()
     ]
-    return f"concat('{{', concat_ws(',', {', '.join(members)}), '}}')" if members else "'{}'"
+    # Most people lack nothing, and one call for all members takes half the time.
+    lacking = " OR ".join(f"({blank(column)})" for column in placeholders.values())
+    everything = ", ".join(f"{text(name)}, {column}" for name, column in placeholders.items())
+    return (
+        f"CASE WHEN {lacking} THEN concat('{{', concat_ws(',', {', '.join(members)}), '}}') "
+        f"ELSE json_object({everything})::VARCHAR END"
+    )
 
 
 def refuse_oversized(recipients: RecipientList, draft: Draft, overhead: int) -> None:

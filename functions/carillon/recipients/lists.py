@@ -8,7 +8,7 @@ that directory once the list is open.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from carillon import addresses, zones
 from carillon.content import syntax
 from carillon.content.filters import FALLBACK_LOCALE, STAND_IN, find_locale
 from carillon.content.templates import Prepared, Renderer, TemplateError
+from carillon.errors import ListRejected
 from carillon.recipients import segments
 from carillon.recipients.columns import HASH, OWN, Column, choose_address, choose_zone, columns, find
-from carillon.recipients.reading import Direct, Format, Plain, direct, refusal, sniff, write_plain
+from carillon.recipients.reading import Direct, Format, direct, refusal, sniff, write_plain
 from carillon.shapes import ListSpec
 from carillon.sql import blank, name, text, trimmed
 from carillon.timing import dates
@@ -45,6 +46,8 @@ def open_database(work: Path, memory_limit: str = "1GB", *readable: Path) -> duc
     database.execute(f"SET temp_directory = {text(str(work / 'spill'))}")
     database.execute(f"SET allowed_directories = [{text(str(work))}]")
     database.execute(f"SET allowed_paths = [{', '.join(text(str(path)) for path in readable)}]")
+    # A list's length is not known while it is read: the list itself became the hash table, in memory and out of order.
+    database.execute("SET disabled_optimizers = 'build_side_probe_side'")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
@@ -136,55 +139,52 @@ class RecipientList:
         Raises:
             ListRejected: as above, for what only the whole file tells.
         """
+        db = self.database
+        db.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
+        db.create_function("fault", addresses.fault, ["VARCHAR"], "VARCHAR")
+        db.execute(segments.MACROS)
+        self._learn_zones()
         way = direct(self.format)
-        if way is None or not self._load_directly(way):
+        if way is None or not self._judge_directly(way):
             plain = write_plain(self.format, self._work / "records.txt")
-            self._load_plain(plain)
+            self._judge(plain.query(len(self.columns)))
             plain.path.unlink()
         if self.format.text != self._source:
             self.format.text.unlink()  # a copy, and the disk is as small as a Lambda's
-        self.database.create_function("judge", lambda written: addresses.judge(written) or "", ["VARCHAR"], "VARCHAR")
-        self.database.create_function("fault", addresses.fault, ["VARCHAR"], "VARCHAR")
-        self._judge()
+        self._put_in_order()
+        self._refuse_duplicates()
+        db.execute(
+            "CREATE VIEW accepted AS SELECT * EXCLUDE (reason, detail, surplus) FROM records WHERE reason IS NULL"
+        )
 
     def close(self) -> None:
         """Let go of the database; the files stay in the working directory."""
         self.database.close()
 
-    def _load_directly(self, way: Direct) -> bool:
-        """Whether DuckDB's own reader found a record in each line; then the view ``cells`` is what it read."""
+    def _learn_zones(self) -> None:
+        """Table ``zones``: each name, and what it is in lower case."""
+        self.database.execute("CREATE TABLE zones (lower VARCHAR PRIMARY KEY, name VARCHAR)")
+        self.database.register("known", {"name": np.array(sorted(zones.names()), dtype=object)})
+        self.database.execute("INSERT INTO zones SELECT lower(name), name FROM known")
+        self.database.unregister("known")
+
+    def _judge_directly(self, way: Direct) -> bool:
+        """Whether DuckDB's own reader found a record in each line; then it is what has been judged."""
         try:
-            self.rows = self._load(way.query(len(self.columns)))
-        except duckdb.InvalidInputException:
-            return False
-        if self.rows != way.rows:
-            return False
-        self.database.execute(
-            "CREATE VIEW cells AS SELECT rowid + 2 AS line, NULL::VARCHAR AS note, NULL::VARCHAR AS surplus, * "
-            "FROM loaded"
-        )
-        return True
+            self._judge(way.query(len(self.columns)))
+        except (duckdb.InvalidInputException, ListRejected):
+            return False  # what is wrong with the list itself will be found again
+        return self.rows == way.rows
 
-    def _load_plain(self, plain: Plain) -> None:
-        """The view ``cells``: line, note, surplus and the cells ``c0``, ``c1``, … of every record, in order."""
-        self.rows = self._load(plain.query(len(self.columns)))
-        self.database.execute("CREATE VIEW cells AS FROM loaded")
+    def _judge(self, cells: str) -> None:
+        """Table ``records``: what is known of each record; ``reason`` says why nobody is written to.
 
-    def _load(self, query: str) -> int:
-        """How many records are in table ``loaded`` now: in their order, which ``rowid`` keeps."""
-        row = self.database.execute(f"CREATE OR REPLACE TABLE loaded AS {query}").fetchone()
-        assert row is not None
-        return int(row[0])
-
-    def _judge(self) -> None:
-        """Table ``records``: what is known of each record, in order; ``reason`` says why nobody is written to."""
+        ``cells``: SQL for line, note, surplus and the cells ``c0``, ``c1``, … of every record. The file is read by the
+        same statement that judges it, for two copies of a list take twice the memory.
+        """
         fallback = self._fallback
         db = self.database
-        db.execute(segments.MACROS)
-        db.execute("CREATE TABLE zones (lower VARCHAR PRIMARY KEY, name VARCHAR)")
-        db.register("known", {"name": np.array(sorted(zones.names()), dtype=object)})
-        db.execute("INSERT INTO zones SELECT lower(name), name FROM known")
-        db.unregister("known")
+        db.execute(f"CREATE OR REPLACE VIEW cells AS {cells}")
         self._learn_locales()
         zone = trimmed(f"c{self.zone_column.index}") if self.zone_column else "NULL"
         zone_reason = "NULL"
@@ -194,9 +194,9 @@ class RecipientList:
                 "WHEN zones.name IS NULL THEN 'invalid_timezone' END"
             )
         details = " ".join(f"WHEN {text(fault)} THEN {text(why)}" for fault, why in _DETAILS.items())
-        db.execute(
+        counted = db.execute(
             f"""
-            CREATE TABLE records AS
+            CREATE OR REPLACE TABLE records AS
             WITH cleaned AS (
                 SELECT *, coalesce({trimmed(f"c{self.address_column.index}")}, '') AS written,
                     {zone} AS zone_written, {self._locale_written} AS locale_written, {self._inside} AS inside
@@ -222,9 +222,22 @@ class RecipientList:
             FROM faulted LEFT JOIN zones ON zones.lower = lower(zone_written)
                 LEFT JOIN locales ON locales.written = locale_written
             """
-        )
-        # The first accepted record of a person stays; a rejected one never makes a later one a duplicate.
-        db.execute(
+        ).fetchone()
+        assert counted is not None
+        self.rows = int(counted[0])
+        db.execute("DROP VIEW cells")
+
+    def _put_in_order(self) -> None:
+        """See that the records lie in the list's order: a join of a short list may have turned them round."""
+        lines = self.database.execute("SELECT line FROM records").fetchnumpy()["line"]
+        if (np.diff(lines) < 0).any():
+            self.database.execute("CREATE TABLE sorted AS FROM records ORDER BY line")
+            self.database.execute("DROP TABLE records")
+            self.database.execute("ALTER TABLE sorted RENAME TO records")
+
+    def _refuse_duplicates(self) -> None:
+        """The first accepted record of a person stays; a rejected one never makes a later one a duplicate."""
+        self.database.execute(
             """
             UPDATE records SET reason = 'duplicate', detail = 'the same person as line ' || first.line
             FROM (
@@ -237,16 +250,11 @@ class RecipientList:
             WHERE records.digest = first.digest AND records.reason IS NULL AND records.line <> first.line
             """
         )
-        db.execute("DROP VIEW cells")
-        db.execute("DROP TABLE loaded")
-        db.execute(
-            "CREATE VIEW accepted AS SELECT * EXCLUDE (reason, detail, surplus) FROM records WHERE reason IS NULL"
-        )
 
     def _learn_locales(self) -> None:
         """Table ``locales``: what is written in the column of locales, and the one of CLDR that it is."""
         db, cell = self.database, self._locale_written
-        db.execute("CREATE TABLE locales (written VARCHAR PRIMARY KEY, name VARCHAR)")
+        db.execute("CREATE OR REPLACE TABLE locales (written VARCHAR PRIMARY KEY, name VARCHAR)")
         if cell == "NULL":
             return
         different = db.execute(f"SELECT DISTINCT {cell} FROM cells LIMIT {MOST_LOCALES + 1}").fetchall()
@@ -267,6 +275,14 @@ class RecipientList:
         said = np.array(details if details is not None else [None] * len(lines), dtype=object)
         self.database.register("these", {"line": np.array(lines, dtype=np.int64), "detail": said})
         self._refuse_lines("SELECT line, detail FROM these", reason)
+        self.database.unregister("these")
+
+    def refuse_hashes(self, hashes: Collection[str], reason: str) -> None:
+        """Take out the accepted whose address hash is one of ``hashes``."""
+        if not hashes:
+            return
+        self.database.register("these", {"digest": np.array([*hashes], dtype=object)})
+        self._refuse_lines("SELECT line, NULL AS detail FROM accepted JOIN these USING (digest)", reason)
         self.database.unregister("these")
 
     def refuse_where(self, condition: str, reason: str, detail: str = "NULL") -> None:

@@ -515,10 +515,11 @@ class Direct:
     rows: int
 
     def query(self, width: int) -> str:
-        """SQL: the cells ``c0``, ``c1``, … of every record, in order; an error where a row is not as the header."""
+        """SQL: as `Plain.query`; an error where a row is not as the header."""
         typed = ", ".join(f"'c{n}': 'VARCHAR'" for n in range(width))
         return (
-            f"SELECT * FROM read_csv({literal(str(self.path))}, delim = {literal(self.delimiter)}, quote = '\"', "  # noqa: S608
+            "SELECT row_number() OVER () + 1 AS line, NULL::VARCHAR AS note, NULL::VARCHAR AS surplus, * "  # noqa: S608
+            f"FROM read_csv({literal(str(self.path))}, delim = {literal(self.delimiter)}, quote = '\"', "
             f"escape = '\"', header = false, auto_detect = false, skip = 1, strict_mode = true, compression = 'none', "
             f"max_line_size = {LONGEST}, columns = {{{typed}}})"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon import keys
@@ -207,15 +207,20 @@ COSTLY = "<>\"\\&'\u2028\x7f\x01é中🙂 a\n"
 
 
 @given(name=st.text(st.sampled_from(COSTLY), max_size=60))
+@settings(deadline=None)
 def test_a_schedule_is_never_larger_than_its_batch_was_cut_for(name: str) -> None:
     """What EnrolBatch's result takes is reckoned in SQL, before links and names are known."""
     of = direct_campaign()
     some = line(input={"name": f"n{name}", "other_name": name})
     (schedule,) = enrol(some, of=of).schedules
-    size = duckdb.connect().execute(
-        f"SELECT {batches.direct_size_sql('i', 'a')} FROM (SELECT ? AS i, ? AS a)",
-        [json.dumps(some.input, ensure_ascii=False, separators=(",", ":")), some.address],
-    ).fetchone()
+    size = (
+        duckdb.connect()
+        .execute(
+            f"SELECT {batches.direct_size_sql('i', 'a')} FROM (SELECT ? AS i, ? AS a)",
+            [json.dumps(some.input, ensure_ascii=False, separators=(",", ":")), some.address],
+        )
+        .fetchone()
+    )
     assert size is not None
     assert enrolment.schedule_size(schedule) <= direct.schedule_overhead(of) + int(size[0])
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from carillon import keys
 from carillon.addresses import clean
 from carillon.content.typesetting import prepare
+from carillon.keys import address_hash
 from carillon.launch import batches
 from carillon.launch.enrolment import schedule_for
 from carillon.launch.tasks import Draft, TaskTable, refuse_oversized
@@ -42,7 +43,7 @@ def written(rows: list[tuple[str, str]], work: Path) -> list[bytes]:
     tasks = TaskTable(recipients.database)
     tasks.add(draft)
     slots = np.arange(tasks.count(), dtype=np.int64) + 1_800_000_000
-    found = list(batches.cut(recipients.database, tasks.sizes(), slots, work, "g12-aaaaaaaa", overhead))
+    found = list(batches.cut(recipients.database, tasks.sizes(), slots, "g12-aaaaaaaa", overhead))
     assert batches.count(tasks.sizes(), slots, overhead) == len(found)
     recipients.close()
     return [batch.content for batch in found]
@@ -130,3 +131,26 @@ def test_a_line_names_the_task_as_everybody_names_it(tmp_path: Path) -> None:
     assert line.task == keys.task_id(1, "ada.brandt@example.com")
     assert line.address == "Ada.Brandt@Example.COM"
     assert line.input == {}
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_tasks_are_numbered_in_the_lists_order_however_long_it_is(odd: bool, tmp_path: Path) -> None:
+    """Both ways in, over several of DuckDB's row groups, with joins and refusals on the way."""
+    work = tmp_path / "work"
+    work.mkdir()
+    source = work / "list.csv"
+    zones = ("Europe/Berlin", "Asia/Tokyo", "nowhere")
+    rows = [f"p{n * 7919 % 300_007}@example.com,{zones[n % 3]}\n" for n in range(300_000)]
+    source.write_text("email,zone\n" + ("short@example.com\n" if odd else "") + "".join(rows), newline="")
+    recipients = RecipientList(source, ListSpec(timezone_column="zone", fallback_timezone="UTC"), work)
+    recipients.read()
+    recipients.refuse_hashes({address_hash("short@example.com"), address_hash("p7919@example.com")}, "suppressed")
+    tasks = TaskTable(recipients.database)
+    for step in (1, 2):
+        tasks.add(Draft(step=step, data={"zone": "c1"}, moment=None, order=None, waits=False))
+    found = recipients.database.execute("SELECT address FROM tasks ORDER BY n").fetchall()
+    numbers = recipients.database.execute("SELECT n FROM tasks ORDER BY n").fetchnumpy()["n"]
+    recipients.close()
+    expected = [(row.partition(",")[0],) for row in rows if not row.startswith("p7919@")]
+    assert found == expected * 2
+    assert (numbers == np.arange(len(found))).all()

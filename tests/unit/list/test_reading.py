@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from bench.fuzz_reading import files, is_read_or_refused, is_the_same_directly, tables
+from bench.bench_fuzz_reading import files, is_read_or_refused, is_the_same_directly, tables
 from carillon.errors import ListRejected
 from carillon.recipients import reading
 from carillon.recipients.lists import RecipientList

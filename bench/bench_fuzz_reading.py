@@ -137,7 +137,7 @@ def is_the_same_directly(directory: Path, content: bytes, database: duckdb.DuckD
         return "ours"
     if len(found) != way.rows:
         return "ours"
-    assert [(number + 2, None, None, *cells) for number, cells in enumerate(found)] == ours
+    assert found == ours
     return "duckdb"
 
 
