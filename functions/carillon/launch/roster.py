@@ -31,6 +31,10 @@ LARGEST = 3_000_000_000
 MOST_TASKS = 10_000_000
 """E-mails of one campaign: what one PrepareList prepares in its 900 s (docs/decisions.md has the figures)."""
 
+MOST_WARNINGS, LONGEST_WARNING = 100, 300
+"""Sentences, and characters of one: they go into the campaign's record, which DynamoDB holds to 400 KB and a state of
+Step Functions to 256 KiB (AWS_CONTRACTS 2 and 6). A template may have thousands of links."""
+
 
 class Source(Protocol):
     """The port to what has been uploaded (`carillon.adapters.objects.Objects`)."""
@@ -170,7 +174,17 @@ def read(
         recipients.refuse_incomplete(prepared)
         refuse_oversized(recipients, draft, overhead)
         _refuse_without_moment(recipients, step, draft)
-    return Roster(recipients, templates, drafts, fingerprint, name, version, list(dict.fromkeys(warnings)))
+    return Roster(recipients, templates, drafts, fingerprint, name, version, _some(warnings))
+
+
+def _some(warnings: Sequence[str]) -> list[str]:
+    """Each of ``warnings`` once, as many and as much of each as the record has room for."""
+    distinct = list(dict.fromkeys(warnings))
+    shown = [
+        each if len(each) <= LONGEST_WARNING else f"{each[:LONGEST_WARNING]}…" for each in distinct[:MOST_WARNINGS]
+    ]
+    more = len(distinct) - len(shown)
+    return [*shown, f"and {more:,} more warnings"] if more else shown
 
 
 def nobody(recipients: RecipientList) -> ListRejected:
