@@ -529,7 +529,7 @@ def test_a_condition_that_reaches_outside_the_list_is_refused(world: World) -> N
 
 
 def test_mailbox_providers_are_interleaved_and_an_order_column_goes_first(world: World) -> None:
-    """By default no provider gets a burst; with an order the numbers decide, empty ones last."""
+    """By default no provider gets a burst; with an order the numbers decide, empty ones last, NaN too."""
     rows = [("a", "big.example", 3), ("b", "big.example", ""), ("c", "big.example", 20), ("d", "small.example", 1)]
     content = "email,name,score\n" + "".join(f"{name}@{domain},N,{score}\n" for name, domain, score in rows)
     ready(world)
@@ -540,9 +540,9 @@ def test_mailbox_providers_are_interleaved_and_an_order_column_goes_first(world:
     other = World(campaign_id="ordered")
     ready(other, order={"column": "score", "direction": "descending"})
     world.set_pace(Pace(rate_per_second=1, daily_cap=100))
-    other.upload(content)
+    other.upload(content + "e@big.example,N,NaN\n")
     other.prepare()
-    assert [line.address[0] for line in other.lines(other.first())] == ["c", "a", "d", "b"]
+    assert [line.address[0] for line in other.lines(other.first())] == ["c", "a", "d", "b", "e"]
 
 
 def test_what_is_past_is_skipped_where_the_campaign_says_so(world: World) -> None:
