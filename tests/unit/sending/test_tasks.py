@@ -113,17 +113,17 @@ def test_an_outcome_is_written_by_the_one_who_claimed(rows, dynamodb):
 
 def claimed_with_follower(rows, dynamodb, **changes):
     """Person 0's first step, claimed, and the second, which waits for it."""
-    follower = sequence_row(1, **changes)
+    follower = sequence_row(2, **changes)
     put(dynamodb, follower)
     claims.claim(rows, message(0), "t", NOW)
-    return [claims.finish(message(0), "t", "Hi", "ses-1", NOW), sequences.release(sequence_row(1), 1_800_000_000)]
+    return [claims.finish(message(0), "t", "Hi", "ses-1", NOW), sequences.release(sequence_row(2), 1_800_000_000)]
 
 
 def test_an_outcome_and_a_release_are_written_together(rows, dynamodb):
     """Both rows, by one TransactWriteItems."""
     rows.apply_together(claimed_with_follower(rows, dynamodb))
     assert get(dynamodb, task(0))["status"] == "Finished"
-    follower = get(dynamodb, sequence_row(1))
+    follower = get(dynamodb, sequence_row(2))
     assert (follower["status"], follower["waits"], follower["slot"]) == ("Pending", False, 1_800_000_000)
 
 
@@ -133,7 +133,7 @@ def test_of_two_that_are_written_together_neither_is_without_the_other(rows, dyn
     changes = claimed_with_follower(rows, dynamodb, **change)
     with pytest.raises(RowConflict) as caught:
         rows.apply_together(changes)
-    assert caught.value.found == sequence_row(1, **change)
+    assert caught.value.found == sequence_row(2, **change)
     assert get(dynamodb, task(0))["status"] == "Running"
 
 
@@ -156,7 +156,7 @@ def test_a_transaction_that_is_refused_for_another_reason_is_no_conflict():
 
     store = TaskRows("Tasks", "Suppressions", Client(None, transact_write_items=cancelled))
     with pytest.raises(ClientError):
-        store.apply_together([sequences.release(sequence_row(1), 1)])
+        store.apply_together([sequences.release(sequence_row(2), 1)])
 
 
 def test_no_change_is_made_that_the_table_of_transitions_does_not_know():
