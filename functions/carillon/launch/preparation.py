@@ -37,7 +37,7 @@ from carillon.shapes import (
     PrepareListResult,
     instant,
 )
-from carillon.timing import planning
+from carillon.timing import ledger, planning
 from carillon.timing.ledger import Ledger
 from carillon.timing.pace import Pace
 from carillon.transitions import LAUNCHABLE, CampaignState
@@ -154,8 +154,14 @@ class Preparation:
             if conflict.found is None or conflict.found.generation == request.generation:
                 self.ledger.give_back(request.campaign_id, timetable.days(result.first_slot, result.last_slot))
             raise
+        found = PrepareListResult.model_validate(counted.summary)
+        if found.manifest_key != result.manifest_key:
+            # What was taken here has replaced what the preparation that counts had taken.
+            slots = resuming.slots(counted, found, self.objects)
+            days = timetable.days(*_span(found, result))
+            ledger.reserve(self.ledger, request.campaign_id, days, self.cap_zone, lambda _: slots)
         self._keep_templates(counted, request)
-        return PrepareListResult.model_validate(counted.summary)
+        return found
 
     def plan(self, request: Prepare, slots_to: Path | None = None) -> Plan:
         """What a launch would do now: the same way, up to what it would take, enrol or send.
@@ -409,6 +415,13 @@ def _check_unchanged(request: Prepare, campaign: Campaign, found: Fingerprint) -
         f"since the plan that was looked at, {' and '.join(roster.changed(plan.fingerprint, found))} changed: plan "
         "again, and launch what that shows"
     )
+
+
+def _span(*results: PrepareListResult) -> tuple[str | None, str | None]:
+    """The first and the last slot of all of them."""
+    firsts = [result.first_slot for result in results if result.first_slot]
+    lasts = [result.last_slot for result in results if result.last_slot]
+    return min(firsts, default=None), max(lasts, default=None)
 
 
 def _became(made: Timetable) -> dict[str, Any]:

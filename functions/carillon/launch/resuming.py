@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from carillon import keys
 from carillon.launch import enrolment
 from carillon.launch.roster import Source
 from carillon.launch.tasks import TaskTable
 from carillon.recipients.columns import MOMENT, ORDER
 from carillon.shapes import AfterPrevious, BatchLine, Campaign, EnrolBatch, ManifestLine, PrepareListResult, Task
+from carillon.timing.curve import Ints
 from carillon.transitions import TaskStatus
 
 
@@ -87,8 +90,14 @@ def cancel(campaign: Campaign, tasks: Collection[str], first: PrepareListResult,
         rows.enrol([enrolment.row_for(campaign, request, line) for line in lines if line.task in unreached])
 
 
+def slots(campaign: Campaign, prepared: PrepareListResult, archive: Archive) -> Ints:
+    """The slots of a preparation whose result was ``prepared``."""
+    lines = (line for _, content in _batches(campaign, prepared, archive) for line in content.splitlines())
+    return np.fromiter((BatchLine.model_validate_json(line).slot for line in lines), dtype=np.int64)
+
+
 def _batches(campaign: Campaign, first: PrepareListResult, archive: Archive) -> Iterator[tuple[ManifestLine, bytes]]:
-    """Every batch of the first preparation: its manifest's line, and its own lines."""
+    """Every batch of a preparation: its manifest's line, and its own lines."""
     manifest = (archive.read(first.manifest_key) or b"").splitlines()
     entries = [ManifestLine.model_validate_json(line) for line in manifest]
     contents = archive.read_all(keys.batch(campaign.campaign_id, entry.batch) for entry in entries)

@@ -411,9 +411,10 @@ class RecipientList:
         own += [(name, "string", expression) for name, expression in also.items()]
         described = [(c.name, "string", f"c{c.index}") for c in self.columns] + own
         selected = ", ".join(f'{expression} AS "{name}"' for name, _, expression in described)
+        # A dictionary of values that nearly all differ is given up sooner than by default.
         self.database.execute(
-            f"COPY (SELECT {selected} FROM accepted) "
-            f"TO {text(str(target))} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
+            f"COPY (SELECT {selected} FROM accepted) TO {text(str(target))} "
+            "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 10_000)"
         )
         return [{"Name": name, "Type": kind} for name, kind, _ in described]
 

@@ -30,6 +30,8 @@ from carillon.timing import dates
 MOST_TOKENS = 1500
 DEEPEST = 60
 LONGEST_PATTERN = 300
+MOST_JOINED = 10
+"""Times that ``||`` may stand in a segment: cells of half a megabyte, joined a hundred times, outgrow every memory."""
 
 MACROS = f"""
 CREATE OR REPLACE TEMP MACRO cell_number(x) AS CASE
@@ -133,6 +135,7 @@ class _Compiler:
         self._columns = among
         self._now = now
         self._depth = 0
+        self._joins = 0
         comparison: tuple[set[str], Callable[..., _Value]] = ({"this", "expression"}, self._compare)
         self._rules: dict[type[exp.Expr], tuple[set[str], Callable[..., _Value]]] = {
             exp.Column: ({"this"}, self._column),
@@ -364,6 +367,9 @@ class _Compiler:
         return _Value(f"({left} {'/' if isinstance(node, exp.Div) else '%'} nullif({right}, 0))", "number")
 
     def _joined(self, node: exp.DPipe) -> _Value:
+        self._joins += 1
+        if self._joins > MOST_JOINED:
+            _refuse(f"|| stands in it more than {MOST_JOINED} times")
         return _Value(f"({self._text(node.this)} || {self._text(node.expression)})", "text")
 
     def _cast(self, node: exp.Cast) -> _Value:

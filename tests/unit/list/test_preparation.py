@@ -24,6 +24,7 @@ from carillon.errors import (
 from carillon.launch.enrolment import CREATION_LEAD
 from carillon.launch.forecast import Quotas
 from carillon.shapes import Plan, Prepare
+from carillon.timing.ledger import others
 from carillon.timing.pace import Pace, WarmUp
 from carillon.transitions import CampaignState, TaskStatus
 
@@ -387,6 +388,29 @@ def test_of_two_preparations_of_one_generation_the_first_counts(world: World) ->
     campaign = world.campaigns.get("advent")
     assert campaign.prepared == "g1-a2"
     assert len(world.lines(others[1])) == campaign.enrolled == 6
+
+
+def test_the_ledger_holds_what_the_preparation_that_counts_has_planned(world: World) -> None:
+    """Another one, seven minutes later, took its capacity in place of the first one's, and then did not count."""
+    ready(world)
+    record, raced = world.campaigns.record_preparation, []
+
+    def record_while_another_prepares(*given: Any, **said: Any) -> Any:
+        if not raced:
+            raced.append(None)
+            world.now += timedelta(minutes=7)
+            world.campaigns.record_preparation = first_then_second(given, said)  # type: ignore[method-assign]
+            world.prepare()
+        return record(*given, **said)
+
+    def first_then_second(given: Any, said: Any) -> Any:
+        return lambda *later, **other: (record(*given, **said), record(*later, **other))[1]
+
+    world.campaigns.record_preparation = record_while_another_prepares  # type: ignore[method-assign]
+    result = world.prepare()
+    (day,) = world.ledger.read([date(2026, 11, 30)])
+    planned = [line.slot // 60 for line in world.lines(result)]
+    assert others([day], "").minutes.tolist() == sorted(set(planned))
 
 
 # A resume

@@ -184,6 +184,7 @@ def test_what_people_write_works(database: duckdb.DuckDBPyConnection, segment: s
         ("NOT " * 900 + "vip", "nested too deeply"),
         ("-" * 1 + " -" * 900 + "age > 1", "nested too deeply"),
         ("age" + " + age" * 600 + " > 1", "nested too deeply"),
+        ("note" + " || note" * 11 + " = ''", "more than 10 times"),
         ("age" + ", age" * 1000, "words and signs"),
         ("country = 'a\x00b'", "NUL"),
     ],
