@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from carillon.transitions import TaskStatus
-from local.demo.recipients import FALLBACK_ZONE, DemoList, make
+from local.demo.recipients import FALLBACK_ZONE, DemoList, both
 from local.deployment import ROOT, Deployment, DeploymentFailed, Outcome, Refused
 from local.remote import Remote
 from local.ses.mailbox import accepted
@@ -189,7 +189,7 @@ def run(demo: Demo) -> bool:
     """The whole demo; whether every promise was kept."""
     demo.deploy()
     demo.sign("The Ringers' Guild, Bell Lane 1, 10115 Berlin")
-    first, second = make(500), make(160, seed=7)
+    first, second = both()
     demo.suppress(first.suppressed | second.suppressed)
 
     demo.set_pace(rate_per_second=40)
@@ -227,12 +227,13 @@ def verdict(demo: Demo, lists: dict[str, DemoList], outcomes: list[Outcome]) -> 
     strangers = [key for key in mails if key[2] not in lists[key[0]].valid]
     missed = lists[spring].valid - {address for campaign, _, address in mails if campaign == spring}
     expected = {campaign: len(recipients.valid) for campaign, recipients in lists.items()}
+    rows, wanted = [outcome.enrolled for outcome in outcomes], [expected[spring], expected[flash]]
     kept = (
         not strangers
         and not missed
         and not duplicates
         and balance
-        and [outcome.enrolled for outcome in outcomes] == [expected[spring], expected[flash]]
+        and rows == wanted
         and len(mails) == statuses[TaskStatus.FINISHED]
         and not statuses[TaskStatus.PENDING]
         and not statuses[TaskStatus.RUNNING]
@@ -240,6 +241,8 @@ def verdict(demo: Demo, lists: dict[str, DemoList], outcomes: list[Outcome]) -> 
     )
     if strangers or missed:
         console.print(f"[red]mailed though not valid: {len(strangers)}; valid but not mailed: {len(missed)}[/]")
+    if rows != wanted:
+        console.print(f"[red]enrolled: {rows}, though valid are {wanted}[/]")
     console.print(f"{sum(mails.values())} e-mails lie in {demo.remote.mailbox.relative_to(ROOT)}")
     console.print(
         f"carillon demo: enrolled={enrolled} "

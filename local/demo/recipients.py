@@ -45,8 +45,11 @@ class DemoList:
     """Records that must be in ``rejects.csv`` (duplicates among them)."""
 
 
-def make(rows: int = 500, seed: int = 20261129) -> DemoList:
-    """A list of ``rows`` records; about one in twelve is faulty. The same seed gives the same bytes."""
+def make(rows: int = 500, seed: int = 20261129, first: int = 0) -> DemoList:
+    """A list of ``rows`` records, the first numbered ``first``; about one in twelve is faulty.
+
+    The same arguments give the same bytes.
+    """
     chance = random.Random(seed)  # noqa: S311  (invented people, not secrets)
     text = io.StringIO()
     text.write("\ufeff")  # Excel's byte-order mark, which breaks the first header of most importers
@@ -55,11 +58,11 @@ def make(rows: int = 500, seed: int = 20261129) -> DemoList:
     valid: set[str] = set()
     suppressed: set[str] = set()
     rejects = 0
-    for number in range(rows):
-        first, last = chance.choice(_FIRST), chance.choice(_LAST)
+    for number in range(first, first + rows):
+        first_name, last_name = chance.choice(_FIRST), chance.choice(_LAST)
         address = f"reader.{number:04d}@mail{number % 7}.example"
         zone = ZONES[number % len(ZONES)]
-        row = [address, first, last, chance.choice(_CITIES), zone, "2027-03-14", f"=1+{number}"]
+        row = [address, first_name, last_name, chance.choice(_CITIES), zone, "2027-03-14", f"=1+{number}"]
         match number % 60:
             case 7:
                 row[0] = f"\u00a0{address.upper()} "  # NBSP and capitals: still one good address
@@ -90,3 +93,11 @@ def make(rows: int = 500, seed: int = 20261129) -> DemoList:
         if number % 97 == 0:
             text.write("\r\n")
     return DemoList(text.getvalue().encode(), frozenset(valid), frozenset(suppressed), rejects)
+
+
+def both() -> tuple[DemoList, DemoList]:
+    """The lists of the demo's two campaigns, which share nobody.
+
+    Who bounces or complains in the first is on SES's suppression list, and rightly left out of the second.
+    """
+    return make(500), make(160, seed=7, first=600)

@@ -572,7 +572,8 @@ class CampaignApi:
         if deliverable is None:
             raise InvalidRequest("address: is no e-mail address that a list could hold")
         person = addresses.canonical(deliverable)
-        found = [self._rows.find(campaign_id, keys.task_id(step, person)) for step in range(len(campaign.spec.steps))]
+        steps = range(1, len(campaign.spec.steps) + 1)
+        found = [self._rows.find(campaign_id, keys.task_id(step, person)) for step in steps]
         return TaskPage(tasks=[_task_view(task) for task in found if task is not None], cursor=None)
 
     def counts(self, campaign_id: str) -> Counts:

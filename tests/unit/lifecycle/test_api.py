@@ -23,7 +23,7 @@ from carillon.adapters.items import to_item
 from carillon.adapters.settings import SettingsTable
 from carillon.errors import CampaignStateConflict
 from carillon.lifecycle import api
-from carillon.shapes import CampaignId
+from carillon.shapes import AfterPrevious, CampaignId, Task
 from carillon.transitions import CANCELLABLE, LAUNCHABLE, PAUSABLE, RESUMABLE, CampaignState
 
 from .conftest import CONTEXT, NOW, SPEC, campaign, task
@@ -376,12 +376,17 @@ def test_a_preparation_that_ends_while_rows_are_counted_is_no_alarm(
     assert (counts["enrolled"], counts["unenrolled"], counts["pending"], counts["balance"]) == (4, 3, 1, True)
 
 
+def task_of_step(step: int, address: str) -> Task:
+    """As a launch enrols it: steps count from 1."""
+    return task(address, task=keys.task_id(step, address), step=step)
+
+
 def test_did_this_customer_get_it_is_a_look_up(
     call: Caller, campaigns: CampaignStore, rows: CampaignRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One person's tasks by address, however it is written, with no row of anybody else read."""
     campaigns.create(campaign(state="dispatching", generation=1, enrolled=90))
-    rows.enrol([task(f"r{n}@example.com") for n in range(9)])
+    rows.enrol([task_of_step(1, f"r{n}@example.com") for n in range(9)])
     monkeypatch.setattr(rows, "page", lambda *_, **__: pytest.fail("the rows were walked"))
     for written in ("r7@example.com", " R7@EXAMPLE.COM ", "Rita <r7@example.com>"):
         status, page = call("GET", "/campaigns/advent/tasks", address=written)
@@ -391,6 +396,17 @@ def test_did_this_customer_get_it_is_a_look_up(
         status, problem = call("GET", "/campaigns/advent/tasks", **query)
         assert (status, problem["code"]) == (422, "InvalidRequest")
         assert "@" not in json.dumps(problem)
+
+
+def test_a_person_s_tasks_are_those_of_every_step(call: Caller, campaigns: CampaignStore, rows: CampaignRows) -> None:
+    """A sequence has a row for each step, from the first to the last."""
+    rule = {"kind": "after_previous", "offset": "P3D"}
+    steps = (*SPEC.steps, SPEC.steps[0].model_copy(update={"rule": AfterPrevious.model_validate(rule)}))
+    spec = SPEC.model_copy(update={"steps": steps})
+    campaigns.create(campaign(state="dispatching", generation=1, enrolled=2, spec=spec))
+    rows.enrol([task_of_step(1, "ana@example.com"), task_of_step(2, "ana@example.com")])
+    page = call("GET", "/campaigns/advent/tasks", address="ana@example.com")[1]
+    assert [found["step"] for found in page["tasks"]] == [1, 2]
 
 
 DIRECT = SPEC.model_copy(update={"route": "direct"})
