@@ -468,7 +468,7 @@ class _Batch:
             return [], None
         earliest = int(self._now().timestamp()) + CREATION_LEAD
         try:
-            slot = sequences.slot_after(spec, row.step, row.timezone, change.sets["sent_at"], earliest)
+            slot = sequences.slot_after(spec, row, change.sets["sent_at"], earliest)
         except PlanRefused as error:
             self._trouble("find a slot for the next step", envelope, error)
             return [], None

@@ -41,21 +41,21 @@ def task_of(task: str, step: int) -> str:
     return f"{step}-{task.partition('-')[2]}"
 
 
-def slot_after(spec: CampaignSpec, step: int, timezone: str | None, sent_at: str, earliest: int) -> int:
-    """When ``step`` may go (epoch seconds), the one before having been sent at ``sent_at`` (an instant of ours).
+def slot_after(spec: CampaignSpec, waiting: Task, sent_at: str, earliest: int) -> int:
+    """When ``waiting`` may go (epoch seconds), the step before having been sent at ``sent_at`` (an instant of ours).
 
-    Its offset's days are counted on the wall clock of the recipient's ``timezone`` (if there is none, of the pace's, as
-    the plan forecasts it), then its seconds; from there, and not before ``earliest``, the first instant that pace and
-    quiet hours leave open.
+    Its offset's days are counted on the wall clock of the recipient's zone (if there is none, of the pace's, as the plan
+    forecasts it), then its seconds; from there, and not before ``earliest``, the first instant that pace and quiet hours
+    leave open. Nor before the forecast, which the plan has put where the campaign's pace has room for it.
 
     Raises:
         PlanRefused: they leave none open.
     """
-    rule = spec.steps[step - 1].rule
+    rule = spec.steps[waiting.step - 1].rule
     assert isinstance(rule, AfterPrevious), "only such a step waits"
-    zone = timezone or (spec.pace or CampaignPace()).timezone
+    zone = waiting.timezone or (spec.pace or CampaignPace()).timezone
     target = after(datetime.fromisoformat(sent_at), rule.offset, zone)
-    return first_opening(spec, timezone, max(target, earliest))
+    return first_opening(spec, waiting.timezone, max(target, earliest, waiting.slot))
 
 
 def after(moment: datetime, offset: Offset, zone: str) -> int:

@@ -245,8 +245,7 @@ class Reconciler:
             if n == 0:
                 self._schedules.ensure_group(keys.group(campaign.campaign_id, campaign.generation))
             if task.waits:
-                sent_at = survey.sent[task.task]
-                slot = sequences.slot_after(campaign.spec, task.step, task.timezone, sent_at, earliest)
+                slot = sequences.slot_after(campaign.spec, task, survey.sent[task.task], earliest)
             elif (opening := next(slots, None)) is not None:
                 slot = first_opening(campaign.spec, task.timezone, opening)
             else:

@@ -295,7 +295,18 @@ def test_days_of_whoever_has_no_zone_are_those_that_the_plan_forecasts():
     rule = spec.steps[1].rule
     assert isinstance(rule, AfterPrevious)
     (forecast,) = rules.follow(rule, np.array([sent]), berlin, clocks).at.tolist()
-    assert sequences.slot_after(spec, 2, None, "2026-10-24T08:00:00Z", 0) == forecast == sent + 25 * 3600
+    waiting = row(2, timezone=None, slot=0)
+    assert sequences.slot_after(spec, waiting, "2026-10-24T08:00:00Z", 0) == forecast == sent + 25 * 3600
+
+
+def test_a_next_step_goes_no_earlier_than_the_plan_has_room_for_it():
+    """`per_day` holds for all steps together: who was forecast for a later day because that one was full keeps it."""
+    w = sequence(AFTER)
+    fullest = int(NOW.timestamp()) + 5 * 86_400
+    w.rows["advent", row(2).task] = row(2, slot=fullest)
+    w.send(record(message()))
+    assert of(w, 2).slot == fullest
+    assert not of(w, 2).waits
 
 
 def test_a_pace_that_never_opens_keeps_the_next_step_waiting():
