@@ -99,7 +99,7 @@ class Assumed:
         """The pace that was given."""
         return self.pace
 
-    def suppressed(self, hashes: Sequence[str], topic: str) -> set[str]:
+    def suppressed(self, pages: Iterable[Sequence[str]], count: int, topic: str) -> set[str]:
         """Nobody."""
         return set()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,8 +69,8 @@ class Objects(Archive, Target, Protocol):
 class Suppressions(Protocol):
     """The port to the suppression list (`carillon.adapters.suppressed.SuppressionLookup`)."""
 
-    def suppressed(self, hashes: Sequence[str], topic: str) -> set[str]:
-        """Those of ``hashes`` that are not to be mailed about ``topic``."""
+    def suppressed(self, pages: Iterable[Sequence[str]], count: int, topic: str) -> set[str]:
+        """Address hashes that are not to be mailed about ``topic``: of the ``count`` on ``pages`` all, maybe others."""
         ...
 
 
@@ -355,11 +355,8 @@ class Preparation:
             raise
 
     def _drop_suppressed(self, recipients: RecipientList, topic: str) -> None:
-        lines: list[int] = []
-        for page in recipients.hashes():
-            suppressed = self.suppressions.suppressed([digest for _, digest in page], topic)
-            lines += [line for line, digest in page if digest in suppressed]
-        recipients.refuse(lines, "suppressed")
+        found = self.suppressions.suppressed(recipients.hashes(), recipients.count(), topic)
+        recipients.refuse_hashes(found, "suppressed")
 
     def _terms(self, account: Account) -> Terms:
         return Terms(self.pace.read(), account.max_24_hour_send, self.cap_zone, self.quotas.creations_per_second)

@@ -342,12 +342,12 @@ class RecipientList:
             return "locale" if placeholder == syntax.LOCALE else "timezone"
         return next(f"c{c.index}" for c in self.columns if placeholder in c.placeholders)
 
-    def hashes(self) -> Iterator[list[tuple[int, str]]]:
-        """Pages of ``(line, address hash)`` of the accepted, in the list's order."""
+    def hashes(self) -> Iterator[list[str]]:
+        """Pages of address hashes of the accepted, in the list's order."""
         cursor = self.database.cursor()
-        cursor.execute("SELECT line, digest FROM accepted ORDER BY line")
+        cursor.execute("SELECT digest FROM accepted ORDER BY line")
         while page := cursor.fetchmany(_PAGE):
-            yield page
+            yield [digest for (digest,) in page]
 
     def _pages(self, query: str) -> Iterator[tuple[Any, ...]]:
         cursor = self.database.cursor()
@@ -357,9 +357,8 @@ class RecipientList:
 
     def count(self) -> int:
         """How many are accepted now."""
-        row = self.database.execute("SELECT count(*) FROM accepted").fetchone()
-        assert row is not None
-        return int(row[0])
+        [(count,)] = self.database.execute("SELECT count(*) FROM accepted").fetchall()
+        return int(count)
 
     def accepted(self) -> Iterator[tuple[int, str, str | None]]:
         """``(line, canonical address, zone)`` of the accepted, in the list's order."""

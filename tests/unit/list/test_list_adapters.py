@@ -15,7 +15,7 @@ from botocore.stub import Stubber
 
 from carillon import keys
 from carillon.adapters.identities import Identities
-from carillon.adapters.suppressed import SuppressionLookup
+from carillon.adapters.suppressed import ASKED, SuppressionLookup
 from carillon.launch.readiness import Account
 
 from .conftest import BUCKET, NOW, World, client
@@ -80,8 +80,19 @@ def test_suppressions_of_the_topic_and_of_every_topic_are_found(world: World) ->
     world.suppressions.add(hashes[229], "*", "bounced", NOW)
     world.suppressions.add(hashes[229], "offers", "unsubscribed", NOW)
     world.suppressions.add(hashes[7], "news", "unsubscribed", NOW)
-    found = SuppressionLookup("suppressions", client("dynamodb")).suppressed(hashes, "offers")
-    assert found == {hashes[3], hashes[120], hashes[229]}
+    lookup = SuppressionLookup("suppressions", client("dynamodb"))
+    for count in (len(hashes), ASKED):  # by key, and by reading the table
+        assert lookup.suppressed([hashes[:200], hashes[200:]], count, "offers") == {hashes[3], hashes[120], hashes[229]}
+
+
+def test_a_table_that_is_long_beside_the_list_is_asked_by_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it whole would take longer; nobody who is not asked for is found then."""
+    monkeypatch.setattr("carillon.adapters.suppressed.ROWS_EACH", 3 / ASKED)
+    hashes = [keys.address_hash(f"p{n}@example.com") for n in range(40)]
+    for each in hashes:
+        world.suppressions.add(each, "offers", "unsubscribed", NOW)
+    lookup = SuppressionLookup("suppressions", client("dynamodb"))
+    assert lookup.suppressed([hashes[:5]], ASKED, "offers") == set(hashes[:5])
 
 
 def unprocessed(*asked: dict[str, Any]) -> dict[str, Any]:
@@ -100,12 +111,12 @@ def test_keys_that_dynamodb_puts_off_are_asked_for_again(aws: None, monkeypatch:
             {"Responses": {"suppressions": [{"address_hash": {"S": "h"}}]}},
             expected_params={"RequestItems": unprocessed(every)},
         )
-        assert SuppressionLookup("suppressions", dynamodb).suppressed(["h"], "offers") == {"h"}
+        assert SuppressionLookup("suppressions", dynamodb).suppressed([["h"]], 1, "offers") == {"h"}
     with Stubber(dynamodb) as stub:
         for _ in range(10):
             stub.add_response("batch_get_item", {"Responses": {}, "UnprocessedKeys": unprocessed(topic, every)})
         with pytest.raises(TimeoutError):
-            SuppressionLookup("suppressions", dynamodb).suppressed(["h"], "offers")
+            SuppressionLookup("suppressions", dynamodb).suppressed([["h"]], 1, "offers")
 
 
 def test_an_identity_is_verified_waiting_or_unknown(aws: None) -> None:

@@ -334,7 +334,7 @@ def test_a_cancel_while_the_list_is_read_leaves_nothing_behind(world: World) -> 
     ready(world)
 
     class Cancelling:
-        def suppressed(self, hashes: Any, topic: str) -> set[str]:
+        def suppressed(self, pages: Any, count: int, topic: str) -> set[str]:
             world.campaigns.transition("advent", CampaignState.ENQUEUED, 1, CampaignState.CANCELLING, now=NOW)
             return set()
 

@@ -72,8 +72,8 @@ def test_who_is_on_the_accounts_list_is_suppressed_for_every_topic(
     account = AccountSuppressions(ses, ses.sleep)  # type: ignore[arg-type]
     lookup = SuppressionLookup("Suppressions", dynamodb, account=account)
     ben = keys.address_hash("ben@xn--bcher-kva.example")
-    assert lookup.suppressed([ANA, ben, cem, dan], "news") == {ANA, ben, cem}
-    assert lookup.suppressed([ANA, ben, cem, dan], "offers") == {ANA, ben}
+    assert lookup.suppressed([[ANA, ben, cem, dan]], 4, "news") == {ANA, ben, cem}
+    assert lookup.suppressed([[ANA, ben, cem, dan]], 4, "offers") == {ANA, ben}
     assert ses.calls == 1
 
 

@@ -145,8 +145,8 @@ def test_who_leaves_a_campaign_is_on_its_exit_list_alone(api: Api, dynamodb: Dyn
     assert api("POST", "/campaigns/advent/exits", {"addresses": ["ana@example.com"]})[1]["changed"] == 1
     assert api.rows() == {(ANA, "campaign.advent", "exit")}
     lookup = SuppressionLookup("Suppressions", dynamodb)
-    assert lookup.suppressed([ANA], "news") == set()
-    assert lookup.suppressed([ANA], "campaign.advent") == {ANA}
+    assert lookup.suppressed([[ANA]], 1, "news") == set()
+    assert lookup.suppressed([[ANA]], 1, "campaign.advent") == {ANA}
     assert api("POST", "/campaigns/easter/exits", {"addresses": ["ana@example.com"]})[0] == 404
 
 
