@@ -48,6 +48,9 @@ _FAR = 2**62
 _SPAN = 1_441
 """Minutes in a row that hold any 24 hours."""
 
+_MOST_AT_ONCE = 500_000
+"""Tasks that are given their places together: what bounds memory."""
+
 _AT_ONCE = 8_192
 """Tasks looked at together where some may be too late and make room for others."""
 
@@ -180,7 +183,7 @@ class _Planner:
         self.clocks = request.clocks
         count = len(request.zone)
         given = request.targets
-        self.at, self.clock, self.wall = given.at.copy(), given.clock.copy(), given.wall.copy()
+        self.at, self.clock, self.wall = given.at, given.clock, given.wall
         self.slots = np.full(count, -1, dtype=np.int64)
         self.reason = np.zeros(count, dtype=np.int8)
         self.put_off = np.zeros(count, dtype=np.bool_)
@@ -213,12 +216,18 @@ class _Planner:
             late=late,
         )
 
+    def _move(self, tasks: Ints, at: Ints, clock: Ints, wall: Ints) -> None:
+        """Give ``tasks`` other targets. The request's arrays stay as they are, and are copied for nothing else."""
+        if self.at is self.request.targets.at:
+            self.at, self.clock, self.wall = self.at.copy(), self.clock.copy(), self.wall.copy()
+        self.at[tasks], self.clock[tasks], self.wall[tasks] = at, clock, wall
+
     def _follow(self, follow: Follow) -> None:
         sent = self.slots[follow.previous]
         self.reason[follow.tasks[sent < 0]] = PREVIOUS
         tasks, sent = follow.tasks[sent >= 0], sent[sent >= 0]
         forecast = rules.follow(follow.rule, sent, self.request.zone[tasks], self.clocks)
-        self.at[tasks], self.clock[tasks], self.wall[tasks] = forecast.at, forecast.clock, forecast.wall
+        self._move(tasks, forecast.at, forecast.clock, forecast.wall)
         self._rounds(tasks)
 
     def _rounds(self, tasks: Ints) -> None:
@@ -266,7 +275,7 @@ class _Planner:
             if not early.any():
                 break
             days += early
-        self.at[tasks], self.wall[tasks] = at, wall + days * DAY
+        self._move(tasks, at, clock, wall + days * DAY)
 
     def _latest(self, tasks: Ints, within: Offset) -> Ints:
         """The last second at which each may go."""
@@ -318,7 +327,7 @@ class _Gaps:
 class _Round:
     """E-mails that are planned together, in order of target, and how far that has got."""
 
-    def __init__(self, c: Curve, used: Ints, due: Ints, latest: Ints | None, group: Ints) -> None:
+    def __init__(self, c: Curve, used: Ints, due: Ints, latest: Ints | None, group: NDArray[np.int16]) -> None:
         """``used``: see `_Gaps`. ``group``: see `_Queue`."""
         self._curve = c
         self._due = due
@@ -343,7 +352,7 @@ class _Round:
         begin, stop = position(np.array([start, end])).tolist()
         used, found = 0, [self.placed[:0]]
         while room > used and (free := max(self._taken, begin)) < stop:
-            fitting = min(room - used, (stop - free - 1) // UNIT + 1)
+            fitting = min(room - used, (stop - free - 1) // UNIT + 1, _MOST_AT_ONCE)
             some = self.queue.first(groups, fitting if self._limit is None else max(fitting, _AT_ONCE), ready)
             if not len(some):
                 break
@@ -436,9 +445,9 @@ class _Capacity:
             planned = limits.taken.since(request.now)  # what was planned before has been sent and counted, or is not
             self._rolling = _Rolling(limits.quota, request.earliest, self._curve.end, planned, limits.sent)
         zone_count = len(request.clocks.names)
-        self._group = np.zeros(zone_count, dtype=np.int64)
+        self._group = np.zeros(zone_count, dtype=np.int16)
         if request.quiet_hours is not None:
-            self._group = request.clocks.alike(request.earliest - DAY, self._curve.end)
+            self._group = request.clocks.alike(request.earliest - DAY, self._curve.end).astype(np.int16)
 
     def place(self, due: Ints, latest: Ints | None, zone: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """Slots for e-mails that are ``due`` (in order), and who was too late.
@@ -446,7 +455,7 @@ class _Capacity:
         A slot is -1 where there was none, be it that it would be after ``latest`` or that the curve is over.
         """
         group = self._group[zone]
-        groups = np.unique(group)
+        groups = np.unique(group).astype(np.int64)
         this = _Round(self._curve, self._used, np.maximum(due, self._request.earliest), latest, group)
         for start, end, day in self._days(max(int(due[0]), self._request.earliest)):
             if this.queue.taken == len(due):
@@ -458,11 +467,14 @@ class _Capacity:
                 self._room[day] = room
         if latest is not None:  # nothing is open any more until it would be too late
             this.misfit |= (this.placed < 0) & (latest < self._end)
-        done = this.placed >= 0
-        slots = np.full(len(due), -1, dtype=np.int64)
-        slots[done] = self._curve.moment(this.placed[done])
-        self._used = np.sort(np.concatenate((self._used, this.placed[done])))
-        return slots, this.misfit
+        slots, misfit, placed = this.placed, this.misfit, this.placed[this.placed >= 0]
+        self._used = np.concatenate((self._used, placed)) if len(self._used) else placed
+        self._used.sort()
+        del this, placed
+        for start in range(0, len(slots), _MOST_AT_ONCE):
+            some = slots[start : start + _MOST_AT_ONCE]
+            some[some >= 0] = self._curve.moment(some[some >= 0])
+        return slots, misfit
 
     def _fill(self, this: _Round, begin: int, until: int, groups: Ints, room: int) -> int:
         """`_Round.fill` as far as the quota of any 24 hours allows; how many it were."""
@@ -531,7 +543,7 @@ class _Capacity:
 class _Queue:
     """Tasks that wait for a slot: a queue for each group of zones, and the first of several groups together."""
 
-    def __init__(self, group: Ints) -> None:
+    def __init__(self, group: NDArray[np.int16]) -> None:
         """``group``: each task's, in the order of tasks."""
         self._count = len(group)
         present = np.bincount(group) > 0
