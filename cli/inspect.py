@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from carillon import wording
 from carillon.recipients import inspection
 from carillon.shapes import ListSpec
 
@@ -27,7 +28,7 @@ def list_spec(**given: Any) -> ListSpec:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         option = "--" + str(first["loc"][0]).replace("_", "-")
-        raise typer.BadParameter(str(first["msg"]).removeprefix("Value error, "), param_hint=option) from None
+        raise typer.BadParameter(wording.of(first), param_hint=option) from None
 
 
 def inspect(
@@ -76,7 +77,8 @@ def _show(found: inspection.Inspection, console: Console) -> None:
     ):
         facts.add_row(name, value.replace("[", r"\["))
     console.print(facts)
-    for title, rows, what in (("rejected", found.rejects, "reason"), ("warnings", found.warnings, "warning")):
+    warnings = "warnings" if len(found.warnings) > 1 else "warning"
+    for title, rows, what in (("rejected", found.rejects, "reason"), (warnings, found.warnings, "warning")):
         if not rows:
             continue
         table = Table("line", what, "detail", title=f"{len(rows):,} {title}", title_justify="left")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from carillon import zones
+from carillon import wording, zones
 from carillon.errors import CarillonError
 from carillon.launch.forecast import Quotas, written
 from carillon.launch.preparation import Preparation
@@ -109,7 +109,7 @@ def _spec(path: Path) -> CampaignSpec:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        message = f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+        message = f"{path}: {where + ': ' if where else ''}{wording.of(first)}"
         raise typer.BadParameter(message, param_hint="--campaign") from None
 
 

@@ -19,6 +19,7 @@ from aws_lambda_powertools.event_handler.openapi.params import Body, Header, Pat
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import StringConstraints
 
+from carillon import wording
 from carillon.adapters import clock
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
@@ -91,14 +92,6 @@ STATUS: dict[type[CarillonError], HTTPStatus] = {
     TemplateRejected: HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 """Of domain errors; all others are conflicts with the campaign as it is."""
-
-WORDS = {
-    "missing": "is missing",
-    "extra_forbidden": "there is no such field",
-    "tuple_type": "must be a list",
-    "model_attributes_type": "must be an object",
-}
-"""Pydantic's own words for these are about Python."""
 
 Id = Annotated[CampaignId, Path()]
 Cursor = Annotated[str | None, Query(max_length=2000)]
@@ -333,7 +326,7 @@ def invalid(error: RequestValidationError) -> Response[str]:
         return not_json()
     # A list one of whose items is wrong is said to be too short as well: only the innermost is the cause.
     innermost = [e for e in found if not any(e["loc"] == o["loc"][: len(e["loc"])] != o["loc"] for o in found)]
-    errors = [{"field": ".".join(map(str, e["loc"])), "problem": _in_words(e)} for e in innermost]
+    errors = [{"field": ".".join(map(str, e["loc"])), "problem": wording.of(e)} for e in innermost]
     detail = "; ".join(f"{e['field']}: {e['problem']}" for e in errors)
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", f"mend these and send it again: {detail}", errors)
 
@@ -342,11 +335,6 @@ def invalid(error: RequestValidationError) -> Response[str]:
 def malformed(error: Exception) -> Response[str]:
     """No JSON at all: not even text, or nested past reason."""
     return not_json()
-
-
-def _in_words(error: dict[str, Any]) -> str:
-    """What is wrong, without Python's names for things."""
-    return WORDS.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
 
 
 def not_json() -> Response[str]:

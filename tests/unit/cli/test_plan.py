@@ -156,3 +156,5 @@ def test_a_spec_that_cannot_be_meant_is_a_usage_error(folder: Path) -> None:
     done = run(folder)
     assert (done.exit_code, "topic" in done.output) == (2, True)
     CampaignSpec.model_validate(SPEC)
+    (folder / "spec.json").write_text(json.dumps(SPEC | {"holidays": "DE"}))
+    assert "there is no such field" in " ".join(run(folder).output.replace("│", "").split())

@@ -686,6 +686,25 @@ def test_only_the_cause_is_named_and_not_in_python(call: Caller) -> None:
     assert problems["body.colour"] == "there is no such field"
 
 
+@pytest.mark.parametrize(
+    ("rule", "field", "word"),
+    [
+        ({"kind": "at", "at": "2026-12-10 09:00"}, "at.at", "offset from UTC"),
+        ({"kind": "at", "at": "tomorrow"}, "at.at", "offset from UTC"),
+        ({"kind": "local_time", "date": "10.12.2026", "time": "09:00"}, "local_time.date", "written 2027-03-20"),
+        ({"kind": "local_time", "date": "2026-12-10", "time": "9"}, "local_time.time", "written 09:00"),
+        ({"kind": "after_previus", "offset": "P3D"}, "", "kind is 'after_previus', and must be one of 'asap', "),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_told_how_to_write_it(
+    call: Caller, rule: dict[str, str], field: str, word: str
+) -> None:
+    """Who writes a spec knows JSON, and neither Python nor pydantic."""
+    [error] = call("POST", "/campaigns", BODY | {"steps": [BODY["steps"][0] | {"rule": rule}]})[1]["errors"]
+    assert error["field"] == f"body.steps.0.rule.{field}".rstrip(".")
+    assert word in error["problem"]
+
+
 @pytest.mark.parametrize("path", ["..", "..%2f..", "ADVENT", "a" * 41, "advent#00", "ad vent", "-advent", "a"])
 def test_an_id_that_cannot_be_one_reaches_no_table(call: Caller, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tricks in the path end at the pattern: 4xx, and the store is never asked."""
