@@ -3,7 +3,7 @@
     python bench/bench_list.py [ROWS] [--memory LIMIT] [--odd]
 
 Everything that PrepareList does for one step is done and timed: reading and judging, tasks, slots, recipients, rejects
-and batches; S3 is a directory, and nobody is suppressed. ``--odd`` mixes in what DuckDB's own reader may not read, so
+and batches; S3 is a directory, and 10,000 are suppressed. ``--odd`` mixes in what DuckDB's own reader may not read, so
 that every row goes through ours. Figures of a shared machine are noisy, so each part is a multiple of the bare copy.
 """
 

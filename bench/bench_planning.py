@@ -76,12 +76,14 @@ def main() -> None:
 
     def case(what: str, of: rules.Targets, pace: CampaignPace | None, cap: int | None, **more: Any) -> None:
         taken = more.pop("taken", NOTHING)
-        limits = Limits(pace, 14.0, None if cap is None else (lambda _: cap), "UTC", taken)
+        cap_on = None if cap is None else (lambda _: cap)
+        limits = Limits(pace, 14.0, cap_on, "UTC", taken, quota=more.pop("quota", None))
         found, _ = timed(what, lambda: plan(Request(of, zone, clocks, NOW, NOW, limits, **more)), sort)
         assert (found.slots >= 0).all() or found.unplanned()
 
     case("plan: a day's targets at 14 a second", blast, None, None)
     case("plan: the same, a month's date-times", targets, None, None)
+    case("plan: SES's quota of any 24 hours, 10 days", blast, None, None, quota=tasks // 10 or 1)
     case("plan: windows and a daily cap, 20 days", blast, office, tasks // 20 or 1)
     case("plan: the same, and other campaigns' minutes of 60 days", blast, office, tasks // 15 or 1, taken=ledger)
     case("plan: quiet hours", blast, None, None, quiet_hours=night)

@@ -44,9 +44,9 @@ def task_of(task: str, step: int) -> str:
 def slot_after(spec: CampaignSpec, waiting: Task, sent_at: str, earliest: int) -> int:
     """When ``waiting`` may go (epoch seconds), the step before having been sent at ``sent_at`` (an instant of ours).
 
-    Its offset's days are counted on the wall clock of the recipient's zone (if there is none, of the pace's, as the plan
-    forecasts it), then its seconds; from there, and not before ``earliest``, the first instant that pace and quiet hours
-    leave open. Nor before the forecast, which the plan has put where the campaign's pace has room for it.
+    Its offset's days are counted on the wall clock of the recipient's zone (if there is none, of the pace's, as the
+    plan forecasts it), then its seconds; from there, and not before ``earliest``, the first instant that pace and quiet
+    hours leave open. Nor before the forecast, which the plan has put where the campaign's pace has room for it.
 
     Raises:
         PlanRefused: they leave none open.

@@ -9,9 +9,8 @@ from itertools import pairwise
 import duckdb
 import numpy as np
 
-from carillon import keys
 from carillon.launch import enrolment
-from carillon.shapes import BatchLine, ManifestLine
+from carillon.shapes import ManifestLine
 from carillon.sql import text
 from carillon.timing.curve import Ints
 
@@ -27,16 +26,8 @@ _AT_ONCE = 500_000
 
 def schedule_overhead(campaign_id: str, generation: int, queue_url: str) -> int:
     """Bytes that a task takes in EnrolBatch's result at most, its address and its data left out."""
-    line = BatchLine(
-        task=keys.task_id(99, "anyone"),
-        step=99,
-        address="",
-        timezone=None,
-        slot=9_999_999_999,
-        revision=99_999,
-        input={},
-    )
-    return enrolment.schedule_size(enrolment.schedule_for(campaign_id, generation, line, queue_url))
+    schedule = enrolment.schedule_for(campaign_id, generation, enrolment.LARGEST_LINE, queue_url)
+    return enrolment.schedule_size(schedule)
 
 
 def size_sql(input_json: str, address: str, members: int | None = None) -> str:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from carillon import campaigns, keys
 from carillon.addresses import canonical
 from carillon.content.emails import ascii_address
 from carillon.content.templates import ses_data
-from carillon.errors import CampaignNotFound, TemplateRejected
-from carillon.launch.enrolment import schedule_size
-from carillon.shapes import BatchLine, Campaign, CampaignSpec, EnrolBatch, EnrolBatchResult, Schedule
+from carillon.errors import CampaignNotFound, PlanRefused, TemplateRejected
+from carillon.launch.enrolment import LARGEST_LINE, schedule_size
+from carillon.shapes import BatchLine, Campaign, CampaignSpec, EnrolBatch, EnrolBatchResult, QuietHours, Schedule
 from carillon.transitions import CampaignState
 
 if TYPE_CHECKING:
@@ -117,6 +117,25 @@ def latest(count: int) -> int:
     return 60 + 60 + 60 * window(count) + EVENT_AGE
 
 
+def nights(quiet: QuietHours, count: int) -> QuietHours:
+    """``quiet`` begun so much earlier that none of ``count`` e-mails planned before it goes within it, if all is well:
+    a slot's minute is rounded up, and Scheduler fires some time within the window after it.
+
+    Raises:
+        PlanRefused: that leaves no time of the day.
+    """
+    margin = timedelta(seconds=60 + 60 + 60 * window(count))
+    ends, begins = (datetime.combine(date(2000, 1, 1), wall, UTC) for wall in (quiet.end, quiet.start))
+    awake = (begins - ends) % timedelta(days=1)
+    if awake <= margin:
+        raise PlanRefused(
+            f"quiet_hours leave {awake.total_seconds() / 60:.0f} minutes of a day, and on the direct route Scheduler "
+            f"takes up to {margin.total_seconds() / 60:.0f} minutes to begin an e-mail: shorten them, or take the "
+            "guarded route"
+        )
+    return QuietHours(start=(ends + awake - margin).time(), end=quiet.end)
+
+
 def objections(spec: CampaignSpec, pace: Pace) -> list[str]:
     """Why minutes, which are all that Scheduler knows, cannot keep the identity's pace; with the fix."""
     if spec.route != "direct" or pace.rate_per_second >= SLOWEST:
@@ -130,17 +149,8 @@ def objections(spec: CampaignSpec, pace: Pace) -> list[str]:
 
 def schedule_overhead(campaign: Campaign) -> int:
     """Bytes that a task takes in EnrolBatch's result at most, its address and its data left out."""
-    line = BatchLine(
-        task=keys.task_id(99, "anyone"),
-        step=99,
-        address="",
-        timezone=None,
-        slot=9_999_999_999,
-        revision=99_999,
-        input={},
-    )
     largest = campaign.model_copy(update={"generation": 99_999, "enrolled": 10**9})
-    return schedule_size(schedule_for(largest, line, "x" * LONGEST_LINK, "x" * 64, "x" * 253))
+    return schedule_size(schedule_for(largest, LARGEST_LINE, "x" * LONGEST_LINK, "x" * 64, "x" * 253))
 
 
 def enrol_batch(

@@ -23,6 +23,18 @@ The schedule is created some seconds later, retries included, and nobody promise
 """
 
 
+LARGEST_LINE = BatchLine(
+    task=keys.task_id(99, "anyone"),
+    step=99,
+    address="",
+    timezone=None,
+    slot=9_999_999_999,
+    revision=99_999,
+    input={},
+)
+"""The longest that there can be, its address and its data left out."""
+
+
 class Rows(Protocol):
     """The port to a campaign's task rows (`carillon.adapters.enrolment.CampaignRows`)."""
 

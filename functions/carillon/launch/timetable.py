@@ -72,10 +72,11 @@ def request(tasks: TaskTable, spec: CampaignSpec, terms: Terms, now: int) -> Req
     names, codes = tasks.zones()
     zone = clocks.numbers(name or default for name in names)[codes]
     count = len(codes)
-    lead, margin = enrolment.CREATION_LEAD, 0
+    lead, margin, quiet_hours = enrolment.CREATION_LEAD, 0, spec.quiet_hours
     if spec.route == "direct":
         # Nobody stops an e-mail there that is late.
         lead, margin = direct.CREATION_LEAD, direct.latest(count)
+        quiet_hours = quiet_hours and direct.nights(quiet_hours, count)
     at, clock, wall = np.zeros((3, count), dtype=np.int64)
 
     def put(some: Ints, targets: Targets) -> None:
@@ -105,7 +106,7 @@ def request(tasks: TaskTable, spec: CampaignSpec, terms: Terms, now: int) -> Req
         limits=terms.limits(spec),
         rank=tasks.rank(spec.order) if count else None,
         follows=[follow for follow in follows if len(follow.tasks)],
-        quiet_hours=spec.quiet_hours,
+        quiet_hours=quiet_hours,
         within=spec.within,
         if_late=spec.if_late,
         end=int(spec.not_after.timestamp()) - margin if spec.not_after else None,

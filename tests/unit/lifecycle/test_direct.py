@@ -15,10 +15,10 @@ from carillon import keys
 from carillon.adapters.campaigns import CampaignStore
 from carillon.adapters.enrolment import CampaignRows
 from carillon.content.typesetting import SesTemplate
-from carillon.errors import CampaignStateConflict, TemplateRejected
+from carillon.errors import CampaignStateConflict, PlanRefused, TemplateRejected
 from carillon.launch import batches, direct, enrolment
 from carillon.lifecycle.reconciling import Reconcile, Reconciled, Reconciler
-from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult, instant
+from carillon.shapes import BatchLine, Campaign, EnrolBatch, EnrolBatchResult, QuietHours, instant
 from carillon.timing.pace import Pace
 from carillon.transitions import CampaignState
 from local.contract import contract
@@ -134,6 +134,24 @@ def test_the_window_grows_with_the_campaign(people: int, minutes: int) -> None:
     assert direct.window(people) == minutes
     (schedule,) = enrol(line(), of=direct_campaign().model_copy(update={"enrolled": people})).schedules
     assert schedule.window == minutes
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "people", "begins"),
+    [("21:00", "08:00", 30, "20:57"), ("00:01", "08:00", 30, "23:58"), ("21:00", "08:00", 6_000_000, "19:18")],
+)
+def test_quiet_hours_begin_early_enough_for_what_is_still_on_its_way(
+    start: str, end: str, people: int, begins: str
+) -> None:
+    """A minute for the rounding, one for Scheduler's own, and the window: nothing planned before goes off in them."""
+    night = QuietHours.model_validate({"start": start, "end": end})
+    assert direct.nights(night, people) == QuietHours.model_validate({"start": begins, "end": end})
+
+
+def test_quiet_hours_that_leave_too_little_of_a_day_are_refused() -> None:
+    """Instead of waking somebody up."""
+    with pytest.raises(PlanRefused, match="leave 2 minutes of a day"):
+        direct.nights(QuietHours.model_validate({"start": "08:02", "end": "08:00"}), 30)
 
 
 def test_nothing_is_planned_so_late_that_a_retry_could_miss_the_deadline() -> None:
