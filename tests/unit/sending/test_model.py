@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from carillon.delivery import sequences
 from carillon.transitions import TaskStatus
 from tests.unit.sending import simulation
-from tests.unit.sending.simulation import GARBAGE, Simulation, random_fate
+from tests.unit.sending.simulation import ANSWERS, GARBAGE, Simulation, random_fate
 
 FATES = st.builds(lambda seed, size: random_fate(seed)[:size], st.integers(0, 2**32 - 1), st.integers(0, 200))
 """From a seed: bytes that Hypothesis draws are short and alike, and then little goes wrong."""
@@ -39,13 +39,19 @@ class Sending(RuleBasedStateMachine):
         self.world.deliver(picked=[letters[n % len(letters)] for n in picks])
         self.world.run(steps)
 
-    @rule(fate=FATES, steps=st.integers(0, 100))
-    def deliver_what_waits(self, fate, steps):
-        """A batch as the queue has it, and as it may well have been handed to others too."""
+    @rule(copies=st.integers(1, 3), fate=FATES, steps=st.integers(0, 100))
+    def deliver_what_waits(self, copies, fate, steps):
+        """A batch as the queue has it, to several senders at once."""
         if waiting := [letter for letter in self.world.letters if not letter.gone]:
             self.world.feed(fate)
-            self.world.deliver(picked=waiting[:10])
+            for _ in range(copies):
+                self.world.deliver(picked=waiting[:10])
             self.world.run(steps)
+
+    @rule(answer=st.sampled_from(ANSWERS), taken=st.booleans())
+    def ses_will_answer(self, answer, taken):
+        """To the next e-mail, and if that leaves a doubt, perhaps after it has taken it."""
+        self.world.script.append((answer, taken))
 
     @rule(steps=st.integers(1, 100))
     def go_on(self, steps):
