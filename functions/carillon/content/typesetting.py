@@ -109,8 +109,8 @@ def check_placeholders(step: Step, prepared: Prepared, known: Iterable[str]) -> 
             close = difflib.get_close_matches(name, [*known, *BUILTINS], n=1)
             hint = f" Did you mean {{{{ {close[0]} }}}}?" if close else ""
             raise TemplateRejected(
-                f"template {step.template!r} uses {{{{ {name} }}}}, which no column of the list fills.{hint} "
-                f"Columns: {', '.join(known)}"
+                f"template {step.template!r}, or its subject or preheader, uses {{{{ {name} }}}}, which no column of "
+                f"the list fills.{hint} Columns: {', '.join(known)}"
             )
     return tuple(
         f"template {step.template!r}: {{{{ {name} }}}} is not the list's column of that name; Carillon fills it"

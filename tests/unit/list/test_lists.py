@@ -29,9 +29,13 @@ def opened(path: Path, work: Path, **spec: Any) -> RecipientList:
 def accepted(recipients: RecipientList, work: Path) -> list[tuple[int, str, str | None]]:
     """Line, canonical address and zone of everybody accepted, from the file that reports join."""
     recipients.write_recipients(work / "out.parquet")
-    return duckdb.connect().sql(
-        f"SELECT carillon_line, lower(carillon_address), carillon_timezone FROM '{work / 'out.parquet'}' ORDER BY 1"
-    ).fetchall()
+    return (
+        duckdb.connect()
+        .sql(
+            f"SELECT carillon_line, lower(carillon_address), carillon_timezone FROM '{work / 'out.parquet'}' ORDER BY 1"
+        )
+        .fetchall()
+    )
 
 
 def rejects(recipients: RecipientList, work: Path) -> list[dict[str, str]]:

@@ -113,7 +113,7 @@ def test_a_placeholder_that_no_column_fills_is_refused_by_name() -> None:
     with pytest.raises(TemplateRejected) as caught:
         check_placeholders(step(), prepared, ["email", "first_name"])
     assert str(caught.value) == (
-        "template 'news.html' uses {{ fist_name }}, which no column of the list fills. "
+        "template 'news.html', or its subject or preheader, uses {{ fist_name }}, which no column of the list fills. "
         "Did you mean {{ first_name }}? Columns: email, first_name"
     )
 
