@@ -257,7 +257,8 @@ class _Planner:
             if fruitless >= FRUITLESS:
                 raise PlanRefused(
                     f"{len(tasks):,} of {len(self.slots):,} e-mails have no slot within {_written(request.within)} of "
-                    f"their targets on any of {FRUITLESS} days: raise within, or open the pace at that time of day"
+                    f"their targets on any of {FRUITLESS} days: raise within, or open pace and quiet hours at "
+                    "that time of day"
                 )
             tasks = np.sort(tasks)
             self._next_day(tasks, self.at[tasks] + 1)
@@ -591,7 +592,15 @@ class _Queue:
 
 
 def _written(within: Offset | None) -> str:
-    return within.model_dump_json().strip('"') if within else ""
+    """As a person would have written it."""
+    if within is None:
+        return ""
+    minutes, seconds = divmod(within.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    time = "".join(f"{n}{unit}" for n, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if n)
+    if not within.days and not time:
+        return "PT0S"
+    return "P" + f"{within.days}D" * bool(within.days) + f"T{time}" * bool(time)
 
 
 @cache
