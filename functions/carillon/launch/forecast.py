@@ -73,6 +73,25 @@ def eta(slots: Ints) -> str | None:
     return None if last < 0 else instant(datetime.fromtimestamp(last + 60, UTC))
 
 
+def lateness(made: Timetable) -> list[str]:
+    """How far capacity keeps e-mails from the moment that they are meant for, if by more than an hour; in a sentence.
+
+    Whoever goes as soon as possible has no such moment.
+    """
+    slots, targets = made.planned.slots, made.planned.targets.at
+    meant = (slots >= 0) & (targets > made.request.earliest)
+    delay = slots[meant] - targets[meant]
+    late = int((delay > HOUR).sum())
+    if not late:
+        return []
+    hours, minutes = divmod(int(delay.max()) // 60, 60)
+    many = f"{late:,} e-mail{'s' if late > 1 else ''} would go"
+    return [
+        f"{many} more than an hour after the moment meant, one as late as {hours} h {minutes} min: raise the pace or the "
+        + "daily cap, begin earlier, or say in within how late is too late"
+    ]
+
+
 def costs(emails: int, batches: int, price_plan: str, *, direct: bool = False) -> list[Cost]:
     """What it costs to send ``emails``, service by service; on the direct route there are no rows and no sender."""
     ses, first = prices.ses(price_plan, emails)

@@ -223,7 +223,7 @@ class Preparation:
                 price_plan=account.price_plan,
                 quotas=quotas,
                 list_warnings=found.recipients.warnings(),
-                warnings=found.warnings,
+                warnings=[*found.warnings, *forecast.lateness(made)],
                 refusals=[
                     *unverified,
                     *self._objections(spec, account, terms.pace),

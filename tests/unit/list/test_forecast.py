@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from carillon.timing.pace import Pace
 from carillon.timing.planning import Limits, Planned, Request
 
 NOON = int(datetime(2026, 12, 1, 12, tzinfo=UTC).timestamp())
-DAY = 86_400
+DAY, HOUR = 86_400, 3_600
 
 
 def timetable(
@@ -58,6 +59,17 @@ def test_hours_are_counted_in_utc_and_in_each_recipients_own_day() -> None:
         "2026-12-01": [17],
         "2026-12-02": [0],
     }
+
+
+def test_who_goes_long_after_the_moment_meant_is_counted() -> None:
+    """Not within the hour, not who has no slot, and not who goes as soon as possible, however long that takes."""
+    slots = np.array([NOON + HOUR, NOON + 2 * HOUR, NOON + 32 * HOUR + 1800, -1, NOON + 50 * HOUR], dtype=np.int64)
+    made = timetable([NOON + HOUR] * 4 + [NOON])
+    late = replace(made, planned=replace(made.planned, slots=slots))
+    [sentence] = forecast.lateness(late)
+    assert sentence.startswith("1 e-mail would go more than an hour after")
+    assert "31 h 30 min" in sentence
+    assert forecast.lateness(made) == []
 
 
 def test_nothing_planned_has_no_hours_and_no_ends() -> None:
