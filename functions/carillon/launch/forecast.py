@@ -85,11 +85,9 @@ def lateness(made: Timetable) -> list[str]:
     if not late:
         return []
     hours, minutes = divmod(int(delay.max()) // 60, 60)
-    many = f"{late:,} e-mail{'s' if late > 1 else ''} would go"
-    return [
-        f"{many} more than an hour after the moment meant, one as late as {hours} h {minutes} min: raise the pace or the "
-        + "daily cap, begin earlier, or say in within how late is too late"
-    ]
+    many = f"{late:,} e-mail{'s' if late > 1 else ''} would go more than an hour after the moment meant"
+    cure = "raise the pace or the daily cap, begin earlier, or say in within how late is too late"
+    return [f"{many}, one as late as {hours} h {minutes} min: {cure}"]
 
 
 def costs(emails: int, batches: int, price_plan: str, *, direct: bool = False) -> list[Cost]:
