@@ -12,6 +12,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from carillon import wording
 from carillon.recipients import inspection
@@ -83,9 +84,16 @@ def _show(found: inspection.Inspection, console: Console) -> None:
             continue
         table = Table("line", what, "detail", title=f"{len(rows):,} {title}", title_justify="left")
         for row in rows[:MOST_ROWS]:
-            table.add_row(str(row["line"]), str(row[what]), str(row.get("detail", "")))
+            cell = _printable(found.bad_cells.get(row["line"], ""))
+            why = ": ".join(filter(None, (cell, row.get("detail"))))
+            table.add_row(str(row["line"]), str(row[what]), Text(why))
         console.print(table)
         if len(rows) > MOST_ROWS:
             console.print(f"and {len(rows) - MOST_ROWS:,} more: --json shows them all")
     for line, address in zip(found.valid.lines or (), found.valid.addresses or (), strict=True):
         console.print(f"{line:>8}  {address}", markup=False)
+
+
+def _printable(cell: str) -> str:
+    """``cell`` without what would steer a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in cell)

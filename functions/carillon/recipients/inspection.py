@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from carillon.errors import ListRejected
 from carillon.recipients.lists import RecipientList
@@ -38,6 +38,8 @@ class Inspection(BaseModel):
     valid: Valid = Valid(count=0)
     rejects: list[dict[str, Any]] = []
     """``line``, ``reason``, and ``detail`` where there is more to say."""
+    bad_cells: dict[int, str] = Field({}, exclude=True)
+    """What an invalid address or zone says, by line: for people, not for the JSON."""
     warnings: list[dict[str, Any]] = []
     """``line`` and ``warning``."""
     file_error: str | None = None
@@ -78,5 +80,8 @@ def inspect(source: Path, spec: ListSpec, work: Path, *, addresses: bool = False
         for line, reason, detail in recipients.refused()
     ]
     warnings = [{"line": line, "warning": warning} for line, warning in recipients.warned()]
+    bad_cells = dict(recipients.bad_cells())
     recipients.close()
-    return Inspection(**found, rows_total=recipients.rows, valid=valid, rejects=rejects, warnings=warnings)
+    return Inspection(
+        **found, rows_total=recipients.rows, valid=valid, rejects=rejects, bad_cells=bad_cells, warnings=warnings
+    )

@@ -32,6 +32,8 @@ from carillon.timing.curve import Ints
 _PAGE = 10_000
 MOST_LOCALES = 10_000
 """Different values of a column of locales; CLDR knows fewer than a thousand, and people write each in some ways."""
+LONGEST_CELL = 40
+"""Characters of a bad cell that a person is shown."""
 _FORMULA = r"^\s*[=+\-@＝＋－＠]|^[\t\r\n]"
 """What a spreadsheet would run when it opens the reject file."""
 
@@ -367,6 +369,16 @@ class RecipientList:
     def refused(self) -> Iterator[tuple[int, str, str | None]]:
         """``(line, reason, detail)`` of everybody refused, in the list's order."""
         return self._pages("SELECT line, reason, detail FROM records WHERE reason IS NOT NULL ORDER BY line")
+
+    def bad_cells(self) -> Iterator[tuple[int, str]]:
+        """``(line, cell)`` of everybody whose address or zone is the fault, in the list's order: cleaned, and cut."""
+        address = trimmed(f"c{self.address_column.index}")
+        zone = trimmed(f"c{self.zone_column.index}") if self.zone_column else "NULL"
+        return self._pages(
+            f"SELECT line, left(cell, {LONGEST_CELL}) || CASE WHEN length(cell) > {LONGEST_CELL} THEN '…' ELSE '' END "
+            f"FROM (SELECT line, CASE reason WHEN 'invalid_timezone' THEN {zone} ELSE {address} END AS cell "
+            "FROM records WHERE reason IN ('invalid_address', 'multiple_addresses', 'invalid_timezone')) ORDER BY line"
+        )
 
     def rejected(self) -> dict[str, int]:
         """How many are refused, by reason."""

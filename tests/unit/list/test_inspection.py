@@ -183,6 +183,24 @@ def test_a_person_sees_columns_counts_and_the_first_rejects(tmp_path: Path) -> N
     assert "and 12 more" in printed
 
 
+def test_a_person_sees_what_the_bad_cell_says(tmp_path: Path) -> None:
+    """Beside the reason, cleaned and cut, whatever it would do to a terminal; the JSON has line and reason."""
+    path = tmp_path / "list.csv"
+    path.write_text(
+        "email,zone\n kaputt@@x ,UTC\nann@example.com,Europa/Berlin\n[/b]\x1b[2J@,UTC\n"
+        f"{'y' * 50}@@,UTC\njürg@example.com,UTC\nbob@example.com,UTC\n"
+    )
+    code, printed = run(str(path), "--timezone-column", "zone")
+    cells = {row[1]: row[3] for line in printed.splitlines() if len(row := [*map(str.strip, line.split("│"))]) > 3}
+    assert code == 0
+    assert (cells["2"], cells["3"], cells["4"]) == ("kaputt@@x", "Europa/Berlin", "[/b] [2J@")
+    assert cells["5"] == "y" * 40 + "…"
+    assert cells["6"].startswith("jürg@example.com: letters beyond ASCII")
+    shown = json.loads(run(str(path), "--json", "--timezone-column", "zone")[1])
+    assert shown["rejects"][:2] == [{"line": 2, "reason": "invalid_address"}, {"line": 3, "reason": "invalid_timezone"}]
+    assert "bad_cells" not in shown
+
+
 def test_inspect_reads_json_lines_by_their_ending(tmp_path: Path) -> None:
     """The same bytes are refused under a CSV's name."""
     path = tmp_path / "list.jsonl"
