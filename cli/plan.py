@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from carillon import wording, zones
-from carillon.errors import CarillonError
+from carillon.errors import CarillonError, ListRejected
+from carillon.launch import roster
 from carillon.launch.forecast import Quotas, written
 from carillon.launch.preparation import Preparation
 from carillon.recipients.inspection import DELIMITER_NAMES
@@ -82,11 +83,14 @@ def plan(
     try:
         made = preparation.plan(Prepare(campaign_id=CAMPAIGN, generation=0, plan=True, now=_instant(now)), slots)
     except CarillonError as refusal:
+        message = str(refusal)
+        if rejects and isinstance(refusal, ListRejected) and refusal.reason == roster.NOBODY:
+            message += f" Each row and why: {rejects}"
         if as_json:
-            json.dump({"error": refusal.code, "message": str(refusal)}, sys.stdout, ensure_ascii=False, indent=1)
+            json.dump({"error": refusal.code, "message": message}, sys.stdout, ensure_ascii=False, indent=1)
             sys.stdout.write("\n")
         else:
-            Console(highlight=False).print(str(refusal), style="bold red", markup=False)
+            Console(highlight=False).print(message, style="bold red", markup=False)
         raise typer.Exit(1) from None
     made = made.model_copy(update={"rejects_key": str(rejects or "")})
     if as_json:

@@ -183,7 +183,7 @@ class Preparation:
         account = self.identities.account()
         with tempfile.TemporaryDirectory(prefix="carillon-") as directory:
             work = Path(directory)
-            found, tasks, overhead = self._enlist(campaign, campaign.generation + 1, now, work)
+            found, tasks, overhead = self._enlist(campaign, campaign.generation + 1, now, work, prefix)
             terms = self._terms(account)
             made = timetable.look(timetable.request(tasks, spec, terms, now), self.ledger, campaign_id)
             slots = made.planned.slots
@@ -242,7 +242,8 @@ class Preparation:
         self, campaign: Campaign, request: Prepare, attempt: str, account: Account, work: Path
     ) -> PrepareListResult:
         spec, campaign_id = campaign.spec, campaign.campaign_id
-        found, tasks, overhead = self._enlist(campaign, request.generation, self._now(request), work)
+        prefix = keys.preparation(campaign_id, attempt)
+        found, tasks, overhead = self._enlist(campaign, request.generation, self._now(request), work, prefix)
         _check_unchanged(request, campaign, found.fingerprint)
         with self._reserved(tasks, request, campaign, account) as made:
             slots = made.planned.slots
@@ -298,8 +299,13 @@ class Preparation:
         database.close()
         return first.model_copy(update={**_became(made), **written})
 
-    def _enlist(self, campaign: Campaign, generation: int, now: int, work: Path) -> tuple[Roster, TaskTable, int]:
-        """Who is written to, their tasks, and the bytes that each has beside its data (`batches.schedule_overhead`)."""
+    def _enlist(
+        self, campaign: Campaign, generation: int, now: int, work: Path, prefix: str
+    ) -> tuple[Roster, TaskTable, int]:
+        """Who is written to, their tasks, and the bytes that each has beside its data (`batches.schedule_overhead`).
+
+        Where that is nobody, the rejects are written under ``prefix`` all the same.
+        """
         spec, campaign_id = campaign.spec, campaign.campaign_id
         templates = roster.typeset(campaign_id, spec, self.objects)
         if spec.route == "direct":
@@ -313,6 +319,7 @@ class Preparation:
         )
         self._drop_suppressed(found.recipients, spec.topic)
         if not found.recipients.count():
+            publishing.write_rejects(self.objects, found.recipients, f"{prefix}rejects.csv", work)
             raise roster.nobody(found.recipients)
         tasks = TaskTable(found.recipients.database)
         for draft in found.drafts:

@@ -37,6 +37,10 @@ MOST_WARNINGS, LONGEST_WARNING = 100, 300
 Step Functions to 256 KiB (AWS_CONTRACTS 2 and 6). A template may have thousands of links."""
 
 
+NOBODY = "no_valid_recipients"
+"""Reason of the refusal that leaves a reject file."""
+
+
 class Source(Protocol):
     """The port to what has been uploaded (`carillon.adapters.objects.Objects`)."""
 
@@ -192,7 +196,7 @@ def nobody(recipients: RecipientList) -> ListRejected:
     """The refusal of a list with nobody to write to, with the reasons counted."""
     counted = ", ".join(f"{reason}: {count:,}" for reason, count in recipients.rejected().items())
     return ListRejected(
-        f"no_valid_recipients: none of {recipients.rows:,} rows can be written to ({counted}). "
+        f"{NOBODY}: none of {recipients.rows:,} rows can be written to ({counted}). "
         f"The addresses were taken from the column '{recipients.address_column.label}'."
     )
 
@@ -266,14 +270,15 @@ def _refuse_without_moment(recipients: RecipientList, step: Step, draft: Draft) 
     if draft.moment is None:
         return
     name = step.rule.column if isinstance(step.rule, ColumnDate) else getattr(step.rule, "time_column", "")
-    cell = f"c{find(name, recipients.columns, 'rule').index}"
-    recipients.refuse_where(f"({blank(cell)})", "missing_value")
+    column = find(name, recipients.columns, "rule")
+    untimed = text(f"no time of day: {column.label}")
+    recipients.refuse_where(f"({blank(f'c{column.index}')})", "missing_value", text(f"empty: {column.label}"))
     if isinstance(step.rule, ColumnDate):
-        recipients.refuse_where(f"{draft.moment} IS NULL", "invalid_date")
+        recipients.refuse_where(f"{draft.moment} IS NULL", "invalid_date", text(f"no clear date: {column.label}"))
         if step.rule.time is None:
-            recipients.refuse_where(f"length({draft.moment}) = {rules.DATE}", "invalid_time")
+            recipients.refuse_where(f"length({draft.moment}) = {rules.DATE}", "invalid_time", untimed)
     else:
-        recipients.refuse_where(f"NOT regexp_full_match({draft.moment}, {text(rules.WALL)})", "invalid_time")
+        recipients.refuse_where(f"NOT regexp_full_match({draft.moment}, {text(rules.WALL)})", "invalid_time", untimed)
 
 
 def _check_size(size: int) -> None:

@@ -135,6 +135,21 @@ def test_what_cannot_be_planned_is_refused_with_the_cause(folder: Path, change: 
     assert cause in json.loads(run(folder, "--json").stdout)["message"]
 
 
+def test_the_rejects_are_written_even_if_nobody_is_left(folder: Path) -> None:
+    """That is when they are needed most, and the refusal says where they are."""
+    (folder / "list.csv").write_text("email;name;zone\nnope;N;UTC\nann@example.com;;UTC\n")
+    rejects = folder / "rejects.csv"
+    done = run(folder, "--json", "--rejects", str(rejects))
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["message"].endswith(f"Each row and why: {rejects}")
+    assert [(r["line"], r["reason"], r["detail"]) for r in csv.DictReader(rejects.open())] == [
+        ("2", "invalid_address", ""),
+        ("3", "missing_value", "empty: name"),
+    ]
+    (folder / "two.html").unlink()
+    assert str(rejects) not in json.loads(run(folder, "--json", "--rejects", str(rejects)).stdout)["message"]
+
+
 @pytest.mark.parametrize(
     ("more", "cause"),
     [

@@ -47,6 +47,11 @@ def step(kind: str = "asap", **rule: Any) -> dict[str, Any]:
     return {"template": "news.html", "subject": "Hi {{ name }}", "rule": {"kind": kind, **rule}}
 
 
+def details(world: World) -> list[str]:
+    """What the reject file says beside each reason."""
+    return [row["detail"] for row in csv.DictReader(io.StringIO(world.read("rejects.csv")))]
+
+
 def untouched(world: World) -> bool:
     """Nothing that a later state would trust: no summary, nobody enrolled, no manifest."""
     campaign = world.campaigns.get(world.campaign_id)
@@ -138,6 +143,7 @@ def test_local_time_is_each_recipients_own(world: World) -> None:
         "c": datetime(2026, 12, 1, 0, 0, tzinfo=UTC),
     }
     assert result.rejected == {"invalid_time": 1, "missing_value": 1}
+    assert details(world) == ["no time of day: time", "empty: time"]
     assert result.warnings == {"timezone_fallback": 1}
 
 
@@ -226,7 +232,7 @@ def test_a_placeholder_that_no_column_fills_is_refused(world: World) -> None:
     """It names template, placeholder and columns, whichever step it is in."""
     ready(world, steps=[step(), {"template": "two.html", "subject": "x", "rule": {"kind": "asap"}}])
     world.upload("<p>{{ first_nmae }}</p>", "templates/two.html")
-    with pytest.raises(TemplateRejected, match=r"'two.html' uses \{\{ first_nmae \}\}.*email, name, zone, time"):
+    with pytest.raises(TemplateRejected, match=r"'two.html'.* uses \{\{ first_nmae \}\}.*email, name, zone, time"):
         world.prepare()
     assert untouched(world)
 
@@ -521,6 +527,7 @@ def test_a_date_column_says_when_and_what_cannot_be_read_is_rejected(world: Worl
     result = world.prepare()
     assert {line.address[0]: line.slot for line in world.lines(world.first())} == {"a": at(21, 8), "b": at(21, 0)}
     assert result.rejected == {"invalid_date": 1, "missing_value": 1}
+    assert details(world) == ["no clear date: renewal", "empty: renewal"]
 
 
 def test_a_date_without_a_time_of_day_needs_one_from_the_rule(world: World) -> None:
@@ -530,6 +537,7 @@ def test_a_date_without_a_time_of_day_needs_one_from_the_rule(world: World) -> N
     result = world.prepare()
     assert [line.slot for line in world.lines(world.first())] == [at(24, 10, 30)]
     assert result.rejected == {"invalid_time": 1}
+    assert details(world) == ["no time of day: due"]
 
 
 def test_who_is_outside_the_segment_is_counted_and_not_rejected(world: World) -> None:
