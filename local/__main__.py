@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,11 @@ _START_SECONDS = 60
 _STOP_SECONDS = 30
 
 
-def main() -> int:
-    """Run one command; see ``--help``."""
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """What is on the command line (or ``given``); ``--directory`` may stand before the command or behind it."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("--directory", type=Path, default=argparse.SUPPRESS, help="state and files (.local)")
     parser = argparse.ArgumentParser(prog="python -m local", description=__doc__, parents=[where])
-    parser.set_defaults(directory=Path(".local"))
     commands = parser.add_subparsers(dest="command", required=True)
     for name, help_text in (
         ("up", "start it in the background and print its endpoint"),
@@ -36,7 +36,13 @@ def main() -> int:
     commands.add_parser("environment", help="print export lines with the operator's keys", parents=[where])
     clock = commands.add_parser("clock", help="move its clock").add_subparsers(dest="move", required=True)
     clock.add_parser("advance", parents=[where]).add_argument("seconds", type=float)
-    options = parser.parse_args()
+    # A default of the parser's own would become that of each command, which would then win over what stands before it.
+    return parser.parse_args(given, argparse.Namespace(directory=Path(".local")))
+
+
+def main() -> int:
+    """Run one command; see ``--help``."""
+    options = arguments()
     directory: Path = options.directory
     match options.command:
         case "up":
