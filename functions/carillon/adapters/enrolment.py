@@ -1,45 +1,25 @@
-"""The rows of a whole campaign in the Tasks table: enrolled in batches, walked and swept shard by shard.
-
-PartiQL batches, because they alone write 25 rows a call with an outcome for each: BatchWriteItem knows no
-condition, and a transaction is all or nothing.
-"""
+"""The rows of a whole campaign in the Tasks table: enrolled in batches, walked and swept shard by shard."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 from carillon import keys
-from carillon.adapters import aws, clock
+from carillon.adapters import aws, clock, statements
 from carillon.adapters.items import from_item, to_item, value
+from carillon.adapters.statements import ALREADY_THERE, NOT_AS_EXPECTED, code_of
 from carillon.shapes import Problem, Task
 from carillon.transitions import TaskStatus
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import (
-        BatchStatementRequestTypeDef,
-        BatchStatementResponseTypeDef,
-    )
-
-_STATEMENTS = 25
-"""PartiQLBatchRequest's maximum in botocore's model."""
-
-_NOT_NOW = frozenset(
-    {"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "InternalServerError"}
-    | {"TransactionConflict"}
-)
-"""Outcomes of a single statement that the SDK does not repeat, because the call itself succeeded."""
+    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
 
 _COUNTING = 8
 """Shards counted side by side: each is a read of its own partition."""
-
-_ATTEMPTS = 10
-_LONGEST_WAIT = 5.0
 
 
 class CampaignRows:
@@ -62,17 +42,17 @@ class CampaignRows:
         """
         there = list(wanted)
         outcomes = self._run([self._insert(task) for task in wanted])
-        known = [n for n, outcome in enumerate(outcomes) if _code(outcome) == "DuplicateItem"]
+        known = [n for n, outcome in enumerate(outcomes) if code_of(outcome) == ALREADY_THERE]
         raised = self._run([self._raise(wanted[n]) for n in known])
         for n, outcome in zip(known, raised, strict=True):
-            if _code(outcome):
+            if code_of(outcome):
                 there[n] = Task.model_validate(from_item(outcome["Error"]["Item"]))
         return there
 
     def cancel(self, tasks: Sequence[Task], error: Problem | None = None) -> int:
         """Cancel those of ``tasks`` that are Pending still, with the ``error`` that says why; how many that was."""
         outcomes = self._run([self._cancel(task, error) for task in tasks])
-        return sum(1 for outcome in outcomes if not _code(outcome))
+        return sum(1 for outcome in outcomes if not code_of(outcome))
 
     def renew(self, task: Task, generation: int, slot: int, client_token: str) -> bool:
         """Plan a Pending task anew, and let it wait no more; False when it is not as ``task`` says any more."""
@@ -83,7 +63,7 @@ class CampaignRows:
             TaskStatus.PENDING,
             task.client_token,
         )
-        return not _code(self._run([statement])[0])
+        return not code_of(self._run([statement])[0])
 
     def shard(self, campaign_id: str, number: int, *statuses: TaskStatus) -> Iterator[list[Task]]:
         """Pages of a shard's rows, consistent, in the order of their keys; only ``statuses``, if any are given."""
@@ -155,8 +135,7 @@ class CampaignRows:
 
     def _insert(self, task: Task) -> BatchStatementRequestTypeDef:
         item = to_item(keys.task_key(task.campaign_id, task.task) | task.model_dump(mode="json"))
-        attributes = ", ".join(f"'{name}': ?" for name in item)
-        return {"Statement": f'INSERT INTO "{self._table}" VALUE {{{attributes}}}', "Parameters": [*item.values()]}
+        return statements.insert(self._table, item)
 
     def _raise(self, task: Task) -> BatchStatementRequestTypeDef:
         planned = task.model_dump(include={"slot", "generation", "revision", "batch", "client_token", "waits"})
@@ -180,30 +159,5 @@ class CampaignRows:
             "Parameters": [value(v) for v in (*changes.values(), key["pk"], key["sk"], *operands)],
         }
 
-    def _run(self, statements: Sequence[BatchStatementRequestTypeDef]) -> list[Any]:
-        """Run every statement to an outcome that stands; those told "not now" are tried again, and only those."""
-        outcomes: list[BatchStatementResponseTypeDef] = [{} for _ in statements]
-        left = list(range(len(statements)))
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                self._sleep(random.uniform(0, min(_LONGEST_WAIT, 0.05 * 2**attempt)))  # noqa: S311  (jitter)
-            refused: list[int] = []
-            for chunk in batched(left, _STATEMENTS, strict=False):
-                answer = self._client.batch_execute_statement(Statements=[statements[n] for n in chunk])
-                for n, outcome in zip(chunk, answer["Responses"], strict=True):
-                    outcomes[n] = outcome
-                    if _code(outcome) in _NOT_NOW:
-                        refused.append(n)
-            left = refused
-            if not left:
-                break
-        else:
-            raise TimeoutError(f"DynamoDB put off {len(left)} of {len(statements)} rows {_ATTEMPTS} times: try again")
-        for outcome in outcomes:
-            if (code := _code(outcome)) not in (None, "ConditionalCheckFailed", "DuplicateItem"):
-                raise RuntimeError(f"DynamoDB refused a row: {code}: {outcome['Error'].get('Message')}")
-        return outcomes
-
-
-def _code(outcome: BatchStatementResponseTypeDef) -> str | None:
-    return outcome["Error"]["Code"] if "Error" in outcome else None
+    def _run(self, requests: Sequence[BatchStatementRequestTypeDef]) -> list[Any]:
+        return statements.run(self._client, requests, self._sleep, NOT_AS_EXPECTED, ALREADY_THERE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from carillon.adapters import aws, clock
+from carillon.adapters import aws, clock, statements
 from carillon.adapters.items import from_item, to_item, value
 from carillon.consent.suppressions import Suppression
 from carillon.shapes import instant
@@ -21,18 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
 
-_STATEMENTS = 25
-"""PartiQLBatchRequest's maximum in botocore's model."""
 _CALLS_AT_ONCE = 8
-_ATTEMPTS = 10
-_LONGEST_WAIT = 5.0
-_ALREADY = "DuplicateItem"
-"""What an INSERT says of a key that is there (BatchStatementErrorCodeEnum in botocore's model)."""
-_NOT_NOW = frozenset(
-    {"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "InternalServerError"}
-    | {"TransactionConflict"}
-)
-"""Outcomes of a single statement that the SDK does not repeat, because the call itself succeeded."""
 
 
 def key(address_hash: str, topic: str) -> dict[str, dict[str, str]]:
@@ -97,8 +85,8 @@ class SuppressionTable:
         Raises:
             TimeoutError: DynamoDB throttled some for too long; those written stay.
         """
-        codes = self._run([self._insert(suppression) for suppression in suppressions])
-        return sum(code != _ALREADY for code in codes)
+        codes = self._run([statements.insert(self._table, _item(suppression)) for suppression in suppressions])
+        return sum(code != statements.ALREADY_THERE for code in codes)
 
     def delete_all(self, suppressions: Sequence[tuple[str, str]]) -> int:
         """Delete these (address hash, topic); how many were there.
@@ -129,45 +117,20 @@ class SuppressionTable:
         for page in pages:
             yield [_suppression(item) for item in page["Items"]]
 
-    def _insert(self, suppression: Suppression) -> BatchStatementRequestTypeDef:
-        item = _item(suppression)
-        attributes = ", ".join(f"'{name}': ?" for name in item)
-        return {
-            "Statement": f'INSERT INTO "{self._table}" VALUE {{{attributes}}}',
-            "Parameters": list(item.values()),
-        }
-
     def _exists(self, of: tuple[str, str]) -> bool:
         answer = self._client.get_item(
             TableName=self._table, Key=key(*of), ConsistentRead=True, ProjectionExpression="topic"
         )
         return "Item" in answer
 
-    def _run(self, statements: Sequence[BatchStatementRequestTypeDef]) -> list[str | None]:
-        """Run every statement to an outcome that stands: None, or `_ALREADY`."""
+    def _run(self, requests: Sequence[BatchStatementRequestTypeDef]) -> list[str | None]:
+        """Run every statement, several calls at a time: None for each that was done, else why it was not."""
         with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
-            return [
-                code for some in pool.map(self._some, batched(statements, _STATEMENTS, strict=False)) for code in some
-            ]
-
-    def _some(self, statements: Sequence[BatchStatementRequestTypeDef]) -> list[str | None]:
-        codes: dict[int, str | None] = {}
-        left = list(range(len(statements)))
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                self._sleep(random.uniform(0, min(_LONGEST_WAIT, 0.05 * 2**attempt)))  # noqa: S311  (jitter)
-            answer = self._client.batch_execute_statement(Statements=[statements[n] for n in left])
-            for n, outcome in zip(left, answer["Responses"], strict=True):
-                codes[n] = outcome["Error"].get("Code") if "Error" in outcome else None
-            left = [n for n in left if codes[n] in _NOT_NOW]
-            if not left:
-                break
-        else:
-            raise TimeoutError(f"DynamoDB put off {len(left)} suppressions {_ATTEMPTS} times: try again")
-        for code in codes.values():
-            if code not in (None, _ALREADY):
-                raise RuntimeError(f"DynamoDB refused a suppression: {code}")
-        return [codes[n] for n in range(len(statements))]
+            batches = pool.map(
+                lambda some: statements.run(self._client, some, self._sleep, statements.ALREADY_THERE),
+                batched(requests, statements.AT_ONCE, strict=False),
+            )
+            return [statements.code_of(outcome) for some in batches for outcome in some]
 
 
 def _item(suppression: Suppression) -> dict[str, Any]:
