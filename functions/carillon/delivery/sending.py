@@ -18,7 +18,7 @@ from os.path import basename
 from typing import Any, Protocol
 from zlib import crc32
 
-from carillon.consent.suppressions import EVERY_TOPIC
+from carillon.consent.suppressions import EVERY_TOPIC, exits
 from carillon.content.emails import Email, Mail, NotNow, QuotaUsedUp, Rejected, SendingStopped, Unsent, compose
 from carillon.content.templates import Rendered, TemplateError
 from carillon.delivery import claims, enriching, sequences
@@ -248,7 +248,7 @@ class _Batch:
             campaign, address_hash = envelope.campaign, envelope.address_hash
             keys = {(address_hash, topic): ASKED_NOT_TO for topic in (campaign.spec.topic, EVERY_TOPIC)}
             if sequences.is_sequence(campaign.spec):
-                keys[address_hash, sequences.exit_topic(campaign.campaign_id)] = LEFT_SEQUENCE
+                keys[address_hash, exits(campaign.campaign_id)] = LEFT_SEQUENCE
                 for step in sequences.following(campaign.spec, envelope.message.step):
                     followers[envelope] = campaign.campaign_id, sequences.task_of(envelope.message.task, step)
                     break

@@ -23,11 +23,6 @@ def is_sequence(spec: CampaignSpec) -> bool:
     return any(isinstance(step.rule, AfterPrevious) for step in spec.steps)
 
 
-def exit_topic(campaign_id: str) -> str:
-    """The suppression topic whose addresses have left this campaign's sequence. No campaign's own topic has a dot."""
-    return f"campaign.{campaign_id}"
-
-
 def following(spec: CampaignSpec, step: int) -> Iterator[int]:
     """The steps that wait for ``step`` (they count from 1), the next one first, each for the one before it."""
     for later in range(step + 1, len(spec.steps) + 1):
@@ -93,6 +88,6 @@ def end(spec: CampaignSpec, message: Message) -> list[Change]:
     ]
 
 
-def may_go_on(row: Task | None, generation: int) -> bool:
+def may_go_on(row: Task, generation: int) -> bool:
     """Whether ``row``, the next step's, waits for an outcome of this ``generation``."""
-    return row is not None and row.status is TaskStatus.PENDING and row.waits and row.generation == generation
+    return row.status is TaskStatus.PENDING and row.waits and row.generation == generation

@@ -28,6 +28,7 @@ from botocore.session import get_session
 from carillon import keys
 from carillon.adapters.mail import SesMail
 from carillon.addresses import canonical
+from carillon.consent.suppressions import exits
 from carillon.delivery import sequences
 from carillon.delivery.claims import RowConflict
 from carillon.delivery.enriching import EnrichmentFailed, EnrichmentUnreachable
@@ -938,7 +939,7 @@ def happen(simulation: Simulation, what: int) -> None:
         case 5:
             simulation.suppress(simulation.choose() % 3)
         case 6:
-            simulation.suppress(simulation.choose() % 3, sequences.exit_topic("advent"))
+            simulation.suppress(simulation.choose() % 3, exits("advent"))
         case 7:
             simulation.change_pace(rate_per_second=1.0 + simulation.choose() % 32)
         case 8:

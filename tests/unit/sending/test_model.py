@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from carillon.delivery import sequences
+from carillon.consent.suppressions import exits
 from carillon.transitions import TaskStatus
 from tests.unit.sending import simulation
 from tests.unit.sending.simulation import ANSWERS, GARBAGE, Simulation, random_fate
@@ -97,7 +97,7 @@ class Sending(RuleBasedStateMachine):
     @rule(n=PEOPLE, leaves=st.booleans())
     def suppress(self, n, leaves):
         """Unsubscribed from the topic, or out of the sequence alone."""
-        self.world.suppress(n, sequences.exit_topic("advent") if leaves else "offers")
+        self.world.suppress(n, exits("advent") if leaves else "offers")
 
     @rule(n=PEOPLE, step=st.integers(0, 2))
     def revise(self, n, step):
