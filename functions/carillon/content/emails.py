@@ -30,8 +30,7 @@ class Email:
 def compose(
     spec: CampaignSpec, message: Message, rendered: Rendered, sending_domain: str, unsubscribe_url: str
 ) -> Email:
-    """The e-mail of ``message``. ``sending_domain`` names the list to mailbox providers (RFC 2919); they unsubscribe a
-    recipient with one click by a POST to ``unsubscribe_url`` (RFC 8058).
+    """The e-mail of ``message``; see `list_headers` for ``sending_domain`` and ``unsubscribe_url``.
 
     Raises:
         TemplateError: something would break out of its header.
@@ -43,11 +42,7 @@ def compose(
         subject=rendered.subject,
         html=rendered.html,
         text=rendered.text,
-        headers=(
-            ("List-Id", f"<{spec.topic}.{sending_domain}>"),
-            ("List-Unsubscribe", f"<{unsubscribe_url}>"),
-            ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click"),
-        ),
+        headers=list_headers(spec.topic, sending_domain, unsubscribe_url),
         tags=(("campaign", message.campaign), ("task", message.task), ("step", str(message.step))),
     )
     _refuse_breakouts(email)
@@ -71,6 +66,16 @@ def _refuse_breakouts(email: Email) -> None:
     for name, value in email.tags:
         if not _IN_TAG.fullmatch(value):
             raise TemplateError(f"the tag {name} would have other characters than letters, digits, _ and -")
+
+
+def list_headers(topic: str, sending_domain: str, unsubscribe_url: str) -> tuple[tuple[str, str], ...]:
+    """What tells mailbox providers which list this is (RFC 2919), and where a POST unsubscribes a recipient with one
+    click (RFC 8058)."""
+    return (
+        ("List-Id", f"<{topic}.{sending_domain}>"),
+        ("List-Unsubscribe", f"<{unsubscribe_url}>"),
+        ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click"),
+    )
 
 
 def ascii_address(written: str) -> str:

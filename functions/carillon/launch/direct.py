@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from carillon import campaigns, keys
 from carillon.addresses import canonical
-from carillon.content.emails import ascii_address
+from carillon.content.emails import ascii_address, list_headers
 from carillon.content.templates import ses_data
 from carillon.errors import CampaignNotFound, PlanRefused, TemplateRejected
 from carillon.launch.enrolment import LARGEST_LINE, schedule_size
@@ -198,11 +198,7 @@ def schedule_for(
     """
     spec, campaign_id = campaign.spec, campaign.campaign_id
     tags = {"campaign": campaign_id, "task": line.task, "step": str(line.step)}
-    headers = {
-        "List-Id": f"<{spec.topic}.{sending_domain}>",
-        "List-Unsubscribe": f"<{link}>",
-        "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
-    }
+    headers = list_headers(spec.topic, sending_domain, link)
     call = {
         "FromEmailAddress": ascii_address(spec.from_),
         **({"ReplyToAddresses": [ascii_address(spec.reply_to)]} if spec.reply_to else {}),
@@ -211,7 +207,7 @@ def schedule_for(
             "Template": {
                 "TemplateName": template_name(campaign_id, line.step),
                 "TemplateData": _json(ses_data(line.input | {"unsubscribe_url": link})),
-                "Headers": [{"Name": name, "Value": value} for name, value in headers.items()],
+                "Headers": [{"Name": name, "Value": value} for name, value in headers],
             }
         },
         "ConfigurationSetName": configuration_set,

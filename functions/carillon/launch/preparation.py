@@ -260,7 +260,7 @@ class Preparation:
             warnings=found.recipients.warnings(),
             template_warnings=found.warnings,
             columns=columns,
-            recipients_location=f"s3://{self.objects.bucket}/{keys.preparation(campaign_id, attempt)}recipients/",
+            recipients_location=f"s3://{self.objects.bucket}/{prefix}recipients/",
             address_column=found.recipients.address_column.label,
             list_version=found.version,
             **_became(made),

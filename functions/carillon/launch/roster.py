@@ -125,8 +125,6 @@ def typeset(campaign_id: str, spec: CampaignSpec, source: Source) -> Templates:
             raise TemplateRejected(f"template {step.template!r} is not UTF-8: save it as UTF-8") from None
         provided = spec.enrichment.provides if spec.enrichment else ()
         prepared.append(typesetting.prepare(step, html, parameters=_utm(spec), provided=provided))
-        if spec.route == "direct":
-            typesetting.for_ses(prepared[-1])
     return Templates(prepared, digests, versions)
 
 
