@@ -1,16 +1,16 @@
-"""The item ``sender`` of the Settings table: who sends, as every e-mail has to say."""
+"""Who sends, as every e-mail has to say: the setting, remembered for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from carillon.adapters import aws, clock
+from carillon.adapters import clock
+from carillon.adapters.settings import SettingsTable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_KEY = {"name": {"S": "sender"}}
 SECONDS = 30.0
 """How long an address that was read is good: a correction reaches the e-mails within half a minute."""
 
@@ -21,8 +21,7 @@ class SenderImprint:
     def __init__(
         self, table: str, client: DynamoDBClient | None = None, now: Callable[[], float] = clock.epoch
     ) -> None:
-        self._table = table
-        self._client = client or aws.dynamodb()
+        self._read = SettingsTable(table, client).postal_address
         self._now = now
         self._read_at = float("-inf")
         self._address = ""
@@ -34,8 +33,7 @@ class SenderImprint:
             LookupError: nobody has set one (any more).
         """
         if not 0 <= self._now() - self._read_at < SECONDS:
-            item = self._client.get_item(TableName=self._table, Key=_KEY, ConsistentRead=True).get("Item", {})
-            self._address = item.get("postal_address", {}).get("S", "").strip()
+            self._address = (self._read() or "").strip()
             self._read_at = self._now()
         if not self._address:
             self._read_at = float("-inf")
