@@ -11,19 +11,9 @@ from hypothesis import strategies as st
 
 from carillon import zones
 from carillon.timing.clocks import DAY, Clocks
+from tests.unit.list import test_zones
 
-CHANGING = [
-    "Europe/Berlin",
-    "Australia/Lord_Howe",
-    "Asia/Kathmandu",
-    "Pacific/Chatham",
-    "America/St_Johns",
-    "Africa/Casablanca",
-    "Antarctica/Troll",
-    "Pacific/Apia",
-    "America/Nuuk",
-    "UTC",
-]
+CHANGING = [*test_zones.CHANGING, "UTC"]
 
 
 def wall(day: date, clock: time) -> int:

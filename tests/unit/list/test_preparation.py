@@ -351,9 +351,8 @@ def test_a_cancel_while_the_list_is_read_leaves_nothing_behind(world: World) -> 
     assert untouched(world)
 
 
-def test_a_cancel_while_batches_are_written_is_not_overruled(world: World) -> None:
-    """What was written stays unread: the record says cancelling, and nobody is enrolled."""
-    ready(world)
+def cancel_with_the_manifest(world: World) -> None:
+    """Somebody cancels just as the manifest is written."""
     put = world.objects.put
 
     def put_and_cancel(key: str, content: bytes, content_type: str) -> str:
@@ -362,6 +361,12 @@ def test_a_cancel_while_batches_are_written_is_not_overruled(world: World) -> No
         return put(key, content, content_type)
 
     world.objects.put = put_and_cancel  # type: ignore[method-assign]
+
+
+def test_a_cancel_while_batches_are_written_is_not_overruled(world: World) -> None:
+    """What was written stays unread: the record says cancelling, and nobody is enrolled."""
+    ready(world)
+    cancel_with_the_manifest(world)
     with pytest.raises(CampaignStateConflict):
         world.prepare()
     campaign = world.campaigns.get("advent")
@@ -702,14 +707,7 @@ def test_two_campaigns_never_take_the_same_capacity(world: World) -> None:
 def test_a_preparation_that_does_not_count_gives_back_what_it_took(world: World) -> None:
     """A cancel came while batches were written: nobody else has to plan around it."""
     ready(world)
-    put = world.objects.put
-
-    def put_and_cancel(key: str, content: bytes, content_type: str) -> str:
-        if key.endswith("/manifest.jsonl"):
-            world.campaigns.transition("advent", CampaignState.ENQUEUED, 1, CampaignState.CANCELLING, now=NOW)
-        return put(key, content, content_type)
-
-    world.objects.put = put_and_cancel  # type: ignore[method-assign]
+    cancel_with_the_manifest(world)
     with pytest.raises(CampaignStateConflict):
         world.prepare()
     assert not any(day.takers for day in world.ledger.read([date(2026, 11, 30)]))
