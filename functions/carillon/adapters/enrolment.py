@@ -135,7 +135,7 @@ class CampaignRows:
 
     def _insert(self, task: Task) -> BatchStatementRequestTypeDef:
         item = to_item(keys.task_key(task.campaign_id, task.task) | task.model_dump(mode="json"))
-        return statements.insert(self._table, item)
+        return statements.with_item(f'INSERT INTO "{self._table}"', item)
 
     def _raise(self, task: Task) -> BatchStatementRequestTypeDef:
         planned = task.model_dump(include={"slot", "generation", "revision", "batch", "client_token", "waits"})

@@ -34,10 +34,10 @@ _ATTEMPTS = 10
 _LONGEST_WAIT = 5.0
 
 
-def insert(table: str, item: Mapping[str, Any]) -> BatchStatementRequestTypeDef:
-    """Put ``item`` (in DynamoDB's JSON) if there is none of its key."""
+def with_item(insert: str, item: Mapping[str, Any]) -> BatchStatementRequestTypeDef:
+    """``insert`` (``INSERT INTO "table"``) of ``item`` (DynamoDB's JSON), which is put if there is none of its key."""
     attributes = ", ".join(f"'{name}': ?" for name in item)
-    return {"Statement": f'INSERT INTO "{table}" VALUE {{{attributes}}}', "Parameters": [*item.values()]}
+    return {"Statement": f"{insert} VALUE {{{attributes}}}", "Parameters": [*item.values()]}
 
 
 def run(

@@ -85,7 +85,8 @@ class SuppressionTable:
         Raises:
             TimeoutError: DynamoDB throttled some for too long; those written stay.
         """
-        codes = self._run([statements.insert(self._table, _item(suppression)) for suppression in suppressions])
+        insert = f'INSERT INTO "{self._table}"'
+        codes = self._run([statements.with_item(insert, _item(suppression)) for suppression in suppressions])
         return sum(code != statements.ALREADY_THERE for code in codes)
 
     def delete_all(self, suppressions: Sequence[tuple[str, str]]) -> int:
